@@ -39,18 +39,18 @@ LAYERS = (
 # Lines that a layer may have. A layer that needs more makes room first; numbers only fall.
 LINES = {
     "base": 9_039,
-    "data": 12_985,
+    "data": 12_744,
     "model": 12_425,
     "release": 4_884,
-    "stages": 1_390,
+    "stages": 1_399,
     "live": 4_730,
     "reports": 1_771,
     "orchestration": 5_688,
-    "project": 3_635,
+    "project": 3_642,
     "reproduce": 2_765,
     "cli": 3_362,
 }
-ALL_LINES = 63_282  # of src, tasks and flows
+ALL_LINES = 63_057  # of src, tasks and flows
 # Layers whose functions are imported by their bare name only if no other module has a function of that name.
 OWN_NAMES = ("model", "stages", "reports", "project", "reproduce", "cli")
 # Names for programs that use the package; nothing here does.

@@ -11,7 +11,7 @@ from perennial.base.errors import DataError
 from perennial.data import archives
 from perennial.data.datasets.own import image_assignment
 from perennial.project.start import proposals
-from perennial.project.start.proposals import Named
+from perennial.project.start.candidates import Named
 
 SEEDS = int(os.environ.get("PERENNIAL_FUZZED_TABLES", "60"))
 LEAST = 0.6  # share of the meaningful tables that are read without help

@@ -9,9 +9,10 @@ from support.raw import TEST_FROM, picture
 from support.records import datum, write_folder
 
 from perennial.base import documents, files
+from perennial.base.config.data import SeverityConfig
 from perennial.base.errors import DataError
 from perennial.data.records import manifest
-from perennial.data.validation import drift, problems
+from perennial.data.validation import drift
 from perennial.stages.convert import convert
 from perennial.stages.validate import validate
 
@@ -197,7 +198,7 @@ def test_validation_leaves_the_baseline_as_it_is(load):
 
 
 def severities(**changes):
-    known = dict.fromkeys(problems.JUDGED_CODES, "warn")
+    known = dict.fromkeys(SeverityConfig.model_fields, "warn")
     return known | changes
 
 
@@ -239,7 +240,7 @@ def plant(config, code):
 
 
 def test_every_judged_code_is_planted():
-    assert list(PLANTED) == list(problems.JUDGED_CODES)
+    assert PLANTED.keys() == SeverityConfig.model_fields.keys()
 
 
 @pytest.mark.fast_rows(

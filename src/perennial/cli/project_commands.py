@@ -82,7 +82,7 @@ def _start(  # noqa: PLR0913 - each option is one
     force: bool = switch("--force", "Replace a params.yaml that git does not have; a copy is kept."),
 ) -> None:
     from perennial.project.start import start
-    from perennial.project.start.proposals import Named
+    from perennial.project.start.candidates import Named
 
     values = dict(map(key_and_value, assign or ()))
     named = Named(

@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 
 from perennial.base import config
 from perennial.base.config import error_messages
-from perennial.base.config.data import SeverityConfig
 from perennial.base.errors import ConfigError
 from perennial.base.params import options
-from perennial.data.validation.problems import JUDGED_CODES
 
 KEYS = [each.key for each in options.options()]
 SECTIONS = list(dict.fromkeys(key.split(".")[0] for key in KEYS))
@@ -197,10 +195,6 @@ def test_every_key_is_required_and_reported_with_its_default_and_the_remedy(key)
 def test_a_section_without_its_keys_is_refused(section, content):
     found = errors(lambda values: values.update({section: content}))
     assert {key.split(".")[0] for key in found} == {section}
-
-
-def test_every_matter_of_judgement_has_a_severity():
-    assert list(SeverityConfig.model_fields) == list(JUDGED_CODES)
 
 
 @pytest.mark.parametrize(

@@ -171,19 +171,13 @@ def read(tar):
     }
 
 
-@pytest.fixture
-def zipped(tmp_path):
-    """Makes a zip archive of names (or ZipInfo) and contents."""
-
-    def make(*members, comment=b""):
-        stream = io.BytesIO()
-        with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as opened:
-            opened.comment = comment
-            for name, content in members:
-                opened.writestr(name, content)
-        return stream.getvalue()
-
-    return make
+def zipped(*members):
+    """A zip archive of names (or ZipInfo) and contents."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as opened:
+        for name, content in members:
+            opened.writestr(name, content)
+    return stream.getvalue()
 
 
 @pytest.mark.parametrize(("content", "message"), EVERY)
@@ -301,12 +295,12 @@ except DataError:
     assert [path.name for path in tmp_path.iterdir()] == ["bomb.gz"]
 
 
-def test_a_zip_archive_is_packed_again(tmp_path, zipped):
+def test_a_zip_archive_is_packed_again(tmp_path):
     content = zipped(("b/", b""), ("b/2.jpg", bytes(5000)), ("a/ü.jpg", b"1"))
     assert read(expanded(tmp_path, content)) == {"a/ü.jpg": b"1", "b/2.jpg": bytes(5000)}
 
 
-def test_equal_zip_archives_of_other_times_give_equal_tar_files(tmp_path, zipped):
+def test_equal_zip_archives_of_other_times_give_equal_tar_files(tmp_path):
     dates = [zipfile.ZipInfo("a/1.jpg", (year, 1, 1, 0, 0, 0)) for year in (1999, 2020)]
     first, second = (expanded(tmp_path, zipped((date, b"1"))).read_bytes() for date in dates)
     assert first == second
@@ -340,19 +334,19 @@ def doubled(content):
     return content[:at] + listed + listed.replace(b"a/1.jpg", b"a/2.jpg") + end
 
 
-def test_backslashes_of_windows_are_folders(tmp_path, zipped):
+def test_backslashes_of_windows_are_folders(tmp_path):
     info = zipfile.ZipInfo("a\\1.jpg")
     info.create_system = 0
     assert list(read(expanded(tmp_path, zipped((info, PHOTO[:10]))))) == ["a/1.jpg"]
 
 
-def test_a_name_in_another_encoding_is_refused_with_a_way_out(tmp_path, zipped):
+def test_a_name_in_another_encoding_is_refused_with_a_way_out(tmp_path):
     content = zipped(("a/??.jpg", b"x")).replace(b"??", "ネ".encode("cp932"))
     with pytest.raises(DataError, match="not UTF-8; unpack it with a program that knows its encoding"):
         expanded(tmp_path, content)
 
 
-def test_a_wrong_zip_archive_is_refused_whole(tmp_path, zipped):
+def test_a_wrong_zip_archive_is_refused_whole(tmp_path):
     plain = zipped(("a/1.jpg", b"photo" * 100))
     flipped = bytearray(plain)
     flipped[45] ^= 1
@@ -377,7 +371,7 @@ def test_a_wrong_zip_archive_is_refused_whole(tmp_path, zipped):
         assert digest(folder) == before
 
 
-def test_every_cut_of_a_zip_archive_is_refused(tmp_path, zipped):
+def test_every_cut_of_a_zip_archive_is_refused(tmp_path):
     content = zipped(("a/1.jpg", b"photo" * 100), ("a/2.jpg", b"other"))
     assert [size for size in range(len(content)) if not refused(tmp_path, content[:size])] == []
 

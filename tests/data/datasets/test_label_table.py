@@ -106,29 +106,6 @@ def test_dataset_table_names_the_columns(read, text, columns, around):
     assert labels(source) == EXPECTED
 
 
-def test_without_class_folders_another_table_is_asked_for_with_the_block_that_settles_it(read):
-    with pytest.raises(DataError) as raised:
-        read(IMAGES, {"l.csv": table(("photo", "species"))})
-    assert "no class folders, and dataset.table names no table: 'l.csv' has 'photo', 'species'" in str(
-        raised.value
-    )
-    option = """--set 'dataset.table={"path": "l.csv", "file": "photo", "label": "species", "split": null}'"""
-    assert option in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        ({"file": "photo", "label": "label"}, "no columns 'photo', .*dataset.table names; .* 'file', 'label'"),
-        ({"file": 1, "label": 3}, "has 2 columns, but dataset.table names column 3"),
-        ({"path": "l.csv", **PLAIN}, r"dataset\.table\.path is 'l\.csv', but the tables are 'labels\.csv'"),
-    ],
-)
-def test_a_column_or_table_that_is_missing_is_refused(read, columns, message):
-    with pytest.raises(DataError, match=message):
-        read(IMAGES, {"labels.csv": table()}, **columns)
-
-
 BOX = "0 .5 .5 1 1"
 LISTS = {
     "lines.txt": (table(None, delimiter=" "), BARE),
@@ -176,24 +153,90 @@ def test_tables_of_splits_beside_class_folders_give_the_splits(read):
     assert len(labels(source)) == 4
 
 
-@pytest.mark.parametrize(
-    ("contents", "message"),
-    [
-        (SPLITS, r"'real_test.txt' is named like a split, which nothing uses; .*\{\"train\": \"...\", \"tes"),
-        (
-            {
-                "phases.csv": table(
-                    ("file", "phase"), [(name, "test" if "2" in name else "train") for name in FOLDERS]
-                )
-            },
-            r"has splits in 'phase', which nothing uses.*\"label\": null, \"split\": \"phase\"",
-        ),
-    ],
-    ids=["names of tables", "a column"],
+def bits(*rows):
+    return {"l.csv": "\n".join(("id,cat,dog", *rows))}, {"file": "id", "label": ["cat", "dog"]}
+
+
+ASKED = """'l.csv' has 'photo', 'species'; .*"file": "photo", "label": "species", "split": null"""
+PHASES = table(("file", "phase"), [(name, "test" if "2" in name else "train") for name in FOLDERS])
+TO_TRAIN, HELD = (
+    table(("file", "label", "split"), [(*row, each) for row in ROWS]) for each in ("train", "hold")
 )
-def test_splits_beside_class_folders_are_used_or_stop_the_run(read, contents, message):
+LATIN = table().replace("cat", "caf\xe9").encode("latin-1")
+BELOW = ("images/1.png", "images/2.png", "images/images/1.png", "images/images/2.png", "else/3.png")
+# Images, other files, dataset.table, and what is said.
+REFUSED = {
+    "another table": (IMAGES, {"l.csv": table(("photo", "species"))}, {}, f"no class folders, .*{ASKED}"),
+    "two columns to choose from": (
+        IMAGES, {"l.csv": table(("id", "age", "dx"), [("1", "5", "a")])}, {}, "'l.csv' has 'id', 'age', 'dx'"
+    ),
+    "no such column": (
+        IMAGES, {"l.csv": table()}, {"file": "x", "label": "label"}, "no columns 'x', .* are 'file', 'label'"
+    ),
+    "no third column": (IMAGES, {"l.csv": table()}, {"file": 1, "label": 3}, "2 columns, but .* column 3"),
+    "no such table": (
+        IMAGES, {"l.csv": table()}, {"path": "x.csv", **PLAIN}, r"path is 'x\.csv', but the tables are 'l\.csv'"
+    ),
+    "Latin-1": (IMAGES, {"l.csv": LATIN}, {}, r"l\.csv is not UTF-8: byte 0xe9 in line 2"),
+    "an empty table": (IMAGES, {"l.csv": ""}, {}, r"l\.csv is empty"),
+    "an open quote": (IMAGES, {"l.csv": table() + '"x'}, {}, "line 5 is not CSV|without 2 columns|not exist"),
+    "tables named like splits": (FOLDERS, SPLITS, {}, 'like a split, which nothing uses; .*"train": "..."'),
+    "a column of splits": (FOLDERS, {"l.csv": PHASES}, {}, "in 'phase', which nothing uses.*\"label\": null"),
+    "two ones": (IMAGES, *bits("1,1,1", "2,0,1", "3,1,0"), "1 rows with several labels: a 1 in several col"),
+    "no ones": (IMAGES, *bits("1,0,0", "2,0,1", "3,1,0"), "1 rows without a 1 in any column: l.csv line 2"),
+    "no bits": (IMAGES, *bits("1,.5,.5", "2,0,1", "3,1,0"), "1 rows with other values than 0 and 1"),
+    "folders of another split": (
+        ("train/1.png", "train/2.png", "val/3.png"), {"l.csv": TO_TRAIN}, {},
+        "1 images in the folder of another split: l.csv line 4: 'val/3.png'",
+    ),
+    "no word for a split": (IMAGES, {"l.csv": HELD}, {}, "3 rows whose value in 'split' is not a split"),
+    "a name of two files": (
+        ("a/1.png", "b/1.png", "b/2.png"), {"l.csv": table(rows=[("1", "x"), ("2", "y")])}, PLAIN,
+        "1 rows whose file is ambiguous: .*may be 'a/1.png', 'b/1.png'",
+    ),
+    "paths below two folders": (
+        BELOW, {"images/l.csv": table(rows=[("images/1.png", "x"), ("images/2.png", "y")])}, PLAIN,
+        "names other images below the table's folder",
+    ),
+    "YOLO": (
+        ("images/train/1.png", "images/val/2.png"), {f"labels/train/{n}.txt": BOX for n in "12"}, {}, "YOLO"
+    ),
+    "YOLO in splits": (
+        ("train/images/1.png", "valid/images/2.png"), {f"train/labels/{n}.txt": BOX for n in "12"}, {}, "YOLO"
+    ),
+    "YOLO beside images": (("train/8.png", "train/9.png"), {f"train/{n}.txt": BOX for n in "89"}, {}, "YOLO"),
+    "VOC": (("JPEGImages/1.png",), {"A/1.xml": "<annotation><object/></annotation>"}, {}, "Pascal VOC"),
+    "COCO": (("images/1.png",), {"all.json": '{"images": [], "annotations": []}'}, {}, "objects, as in COCO"),
+    "a numbered split": (("train/1.png", "test1/2.png"), {}, {}, "'test1' beside 'train'; name splits train"),
+    "a sheet": (("images/1.png",), {"l.xlsx": b"PK"}, {}, "save 'l.xlsx' as CSV if it holds the labels"),
+}  # fmt: skip
+ROWS_REFUSED = [
+    (ROWS[:2], r"1 of 3 images have no row in 'labels\.csv' .*: 'images/3\.png'; add rows"),
+    ((*ROWS, ("4.png", "cat"), ("5.png", "cat")), "2 rows whose file does not exist: .* line 5: '4.png'"),
+    ((("1.JPG", "cat"), *ROWS[1:]), "1 rows whose file has another ending: .* '1.JPG' for 'images/1.png'"),
+    ([(f"{name[0]}.jpg", kind) for name, kind in ROWS],
+     "labels.csv: 3 rows name files with another ending: '1.jpg' for 'images/1.png'; correct the endings"),
+    ([(f"/data/upload/1/0af3-{name}", kind) for name, kind in ROWS],
+     r"no column names most .*: a row is \['/data/upload/1/0af3-3.png', 'cat'\], an image 'images/1.png'"),
+    ((*ROWS, ("1.png", "dog")), "1 images with several labels, .*'images/1.png' is 'dog' and 'cat'"),
+    ((*ROWS, ("1.png", " ")), "1 images with several labels, .*'images/1.png' is '' and 'cat'"),
+    ((*ROWS, ("", "cat")), "1 rows without a file: labels.csv line 5"),
+    ((*ROWS, ("1.png",)), "1 rows without 2 columns: labels.csv line 5"),
+    ((*ROWS, ("/etc/1.png", "cat")), "1 rows whose file does not exist: .* line 5"),
+    ((*ROWS, ("../1.png", "cat")), "1 rows whose file does not exist: .* line 5"),
+    ((*ROWS, ("C:\\1.png", "cat")), "1 rows whose file does not exist: .* line 5"),
+    ([(name, "cat") for name, _ in ROWS], "images of one class, 'cat'"),
+]  # fmt: skip
+REFUSED |= {f"rows {n}": (IMAGES, {"labels.csv": table(rows=rows)}, {}, said)
+            for n, (rows, said) in enumerate(ROWS_REFUSED)}  # fmt: skip
+
+
+@pytest.mark.parametrize(("names", "contents", "columns", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_gives_no_label_or_split_is_refused_with_its_rows_and_what_to_do(
+    read, names, contents, columns, message
+):
     with pytest.raises(DataError, match=f"(?s){message}"):
-        read(FOLDERS, contents)
+        read(names, contents, **columns)
 
 
 def test_a_column_of_splits_is_used_or_stops_the_run(read):
@@ -282,20 +325,6 @@ def test_values_of_a_column_mean_the_splits_that_are_stated(read, name, words):
 
 
 @pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        (("1,1,1", "2,0,1", "3,1,0"), "1 rows with several labels: a 1 in several columns: l.csv line 2"),
-        (("1,0,0", "2,0,1", "3,1,0"), "1 rows without a 1 in any column: l.csv line 2"),
-        (("1,.5,.5", "2,0,1", "3,1,0"), "1 rows with other values than 0 and 1 in the columns of classes"),
-    ],
-    ids=["several", "none", "probabilities"],
-)
-def test_columns_of_classes_have_one_1_in_each_row(read, rows, message):
-    with pytest.raises(DataError, match=message):
-        read(IMAGES, {"l.csv": "\n".join(("id,cat,dog", *rows))}, file="id", label=["cat", "dog"])
-
-
-@pytest.mark.parametrize(
     "several",
     ['["cat"]', '["cat", "dog"]', "['cat', 'dog']", '{"choices": ["cat", "dog"]}', "cat|dog", "cat/dog",
      "cat, dog", "cat;dog", "cat dog", "cat+dog", "cat & dog", "cat and dog", "cat|tail", "tail;dog"],
@@ -349,23 +378,6 @@ def test_letters_in_either_case_and_numbered_names_are_classes(read, names):
 
 
 @pytest.mark.parametrize(
-    ("names", "contents", "message"),
-    [
-        (("images/train/1.png", "images/val/2.png"), {f"labels/train/{n}.txt": BOX for n in "12"}, "YOLO"),
-        (("train/images/1.png", "valid/images/2.png"), {f"train/labels/{n}.txt": BOX for n in "12"}, "YOLO"),
-        (("train/8.png", "train/9.png"), {f"train/{n}.txt": BOX for n in "89"}, "YOLO"),
-        (("JPEGImages/1.png",), {"Annotations/1.xml": "<annotation><object/></annotation>"}, "Pascal VOC"),
-        (("images/1.png",), {"all.json": '{"images": [], "annotations": []}'}, "objects, as in COCO"),
-        (("train/1.png", "test1/2.png"), {}, "'test1' beside 'train'; name splits train, training"),
-        (("images/1.png",), {"labels.xlsx": b"PK"}, "save 'labels.xlsx' as CSV if it holds the labels"),
-    ],
-)  # fmt: skip
-def test_what_gives_no_class_of_an_image_is_refused_with_the_way_to_write_it(read, names, contents, message):
-    with pytest.raises(DataError, match=message):
-        read(names, contents)
-
-
-@pytest.mark.parametrize(
     ("names", "place"),
     [
         (("1.png", "2.png", "3.png"), "labels.csv"),
@@ -399,15 +411,6 @@ def test_a_table_for_each_split_gives_the_splits(read):
     assert labels(source, "test") == {"test/1.png": "cat", "test/2.png": "cat"}
 
 
-def test_a_row_for_another_split_than_its_folder_is_refused(read):
-    names = ("train/1.png", "train/2.png", "val/3.png")
-    rows = [(*row, "train") for row in ROWS]
-    with pytest.raises(
-        DataError, match=r"1 images in the folder of another split: labels.csv line 4: 'val/3.png'"
-    ):
-        read(names, {"labels.csv": table(("file", "label", "split"), rows)})
-
-
 def test_one_table_of_the_folders_of_splits_gives_their_labels(read):
     names = [f"{split}/{split}{name}.png" for split in ("train", "valid") for name in "12"]
     rows = [(name.partition("/")[2], "cd"[number % 2]) for number, name in enumerate(names)]
@@ -437,31 +440,6 @@ def test_further_columns_are_kept_with_the_examples_and_named(read, caplog):
     assert "columns that give no label: 'site', 'age'" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        (ROWS[:2], r"1 of 3 images have no row in 'labels\.csv' .*: 'images/3\.png'; add rows"),
-        ((*ROWS, ("4.png", "cat"), ("5.png", "cat")), "2 rows whose file does not exist: .* line 5: '4.png'"),
-        ((("1.JPG", "cat"), *ROWS[1:]), "1 rows whose file has another ending: .* '1.JPG' for 'images/1.png'"),
-        ([(f"{name[0]}.jpg", kind) for name, kind in ROWS],
-         "labels.csv: 3 rows name files with another ending: '1.jpg' for 'images/1.png'; correct the endings"),
-        ([(f"/data/upload/1/0af3-{name}", kind) for name, kind in ROWS],
-         r"no column names most .*: a row is \['/data/upload/1/0af3-3.png', 'cat'\], an image 'images/1.png'"),
-        ((*ROWS, ("1.png", "dog")), "1 images with several labels, .*'images/1.png' is 'dog' and 'cat'"),
-        ((*ROWS, ("1.png", " ")), "1 images with several labels, .*'images/1.png' is '' and 'cat'"),
-        ((*ROWS, ("", "cat")), "1 rows without a file: labels.csv line 5"),
-        ((*ROWS, ("1.png",)), "1 rows without 2 columns: labels.csv line 5"),
-        ((*ROWS, ("/etc/1.png", "cat")), "1 rows whose file does not exist: .* line 5"),
-        ((*ROWS, ("../1.png", "cat")), "1 rows whose file does not exist: .* line 5"),
-        ((*ROWS, ("C:\\1.png", "cat")), "1 rows whose file does not exist: .* line 5"),
-        ([(name, "cat") for name, _ in ROWS], "images of one class, 'cat'"),
-    ],
-)  # fmt: skip
-def test_rows_that_cannot_be_used_are_refused_with_their_number(read, rows, message):
-    with pytest.raises(DataError, match=f"(?s){message}"):
-        read(IMAGES, {"labels.csv": table(rows=rows)})
-
-
 def test_what_a_table_calls_classes_in_another_unicode_form_does_not_contradict_their_folders(read, caplog):
     caplog.set_level("INFO")
     names = [
@@ -485,18 +463,6 @@ def test_columns_without_a_name_or_with_the_same_are_kept_apart(read):
     assert source.columns == ("column 1", "x", "x column 5")
 
 
-def test_a_name_that_several_files_have_is_refused(read):
-    with pytest.raises(DataError, match=r"1 rows whose file is ambiguous: .*may be 'a/1.png', 'b/1.png'"):
-        read(("a/1.png", "b/1.png", "b/2.png"), {"l.csv": table(rows=[("1", "x"), ("2", "y")])}, **PLAIN)
-
-
-def test_paths_below_the_table_and_below_the_folder_of_all_must_not_differ(read):
-    names = ("images/1.png", "images/2.png", "images/images/1.png", "images/images/2.png")
-    rows = [("images/1.png", "x"), ("images/2.png", "y")]
-    with pytest.raises(DataError, match="names other images below the table's folder"):
-        read((*names, "else/3.png"), {"images/l.csv": table(rows=rows)}, **PLAIN)
-
-
 @pytest.mark.parametrize("forms", [("NFD", "NFC"), ("NFC", "NFD")])
 def test_a_name_in_another_unicode_form_is_the_same_file(read, forms):
     file, value = (unicodedata.normalize(form, "é.png") for form in forms)
@@ -509,27 +475,6 @@ def test_a_name_in_another_unicode_form_is_the_same_file(read, forms):
 def test_a_name_in_the_same_case_is_preferred(tmp_path):
     images = {name: archives.Member(name, 0, 1) for name in ("a/1.PNG", "b/1.png")}
     assert Images(images).named(["1.png"], "labels.csv").files == [["b/1.png"]]
-
-
-def test_an_unknown_split_is_refused(read):
-    rows = [(*row, "holdout") for row in ROWS]
-    with pytest.raises(DataError, match=r"3 rows whose value in 'split' is not a split, .* line 2: 'holdout'"):
-        read(IMAGES, {"labels.csv": table(("file", "label", "split"), rows)})
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (table().replace("cat", "café").encode("latin-1"), r"labels\.csv is not UTF-8: byte 0xe9 in line 2"),
-        (table(("image_id", "age", "dx"), [("1", "5", "a")]), "'labels.csv' has 'image_id', 'age', 'dx'"),
-        ("", r"labels\.csv is empty"),
-        (table() + '"x', r"labels\.csv line 5 is not CSV|1 rows without 2 columns|does not exist"),
-    ],
-    ids=["encoding", "columns", "empty", "an open quote"],
-)  # fmt: skip
-def test_a_table_that_gives_no_labels_is_named_where_they_are_missing(read, text, message):
-    with pytest.raises(DataError, match=message):
-        read(IMAGES, {"labels.csv": text})
 
 
 @pytest.mark.parametrize(

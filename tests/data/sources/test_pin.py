@@ -221,20 +221,18 @@ def test_a_folder_of_this_machine_may_have_any_names_as_a_source(load, photos):
     assert list(found) == ["images.tar"]
 
 
-def test_an_empty_source_is_a_data_error(load, bucket):
-    with pytest.raises(DataError, match=r"has no files for dataset\.name image_folder"):
-        pin(load(**{"dataset.name": "image_folder", "dataset.url": bucket.url}))
-
-
-def test_a_bucket_that_does_not_exist_is_a_configuration_error(load, proxy):
-    with pytest.raises(ConfigError, match="nowhere"):
-        pin(load(**{"dataset.name": "image_folder", "dataset.url": "s3://nowhere/photos"}))
-
-
-@pytest.mark.parametrize("name", ["tfrecord", "image_folder"])
-def test_a_folder_on_a_web_server_is_a_configuration_error(load, name):
-    with pytest.raises(ConfigError, match="must name one archive"):
-        pin(load(**{"dataset.name": name, "dataset.url": "https://host/folder"}))
+@pytest.mark.parametrize(
+    ("name", "url", "error", "message"),
+    [
+        ("image_folder", None, DataError, r"has no files for dataset\.name image_folder"),
+        ("image_folder", "s3://nowhere/photos", ConfigError, "nowhere"),
+        ("image_folder", "https://host/folder", ConfigError, "must name one archive"),
+        ("tfrecord", "https://host/folder", ConfigError, "must name one archive"),
+    ],
+)
+def test_a_source_that_cannot_be_one_is_refused(load, bucket, name, url, error, message):
+    with pytest.raises(error, match=message):
+        pin(load(**{"dataset.name": name, "dataset.url": url or bucket.url}))
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"objects": "many"}'])

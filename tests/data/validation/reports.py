@@ -3,14 +3,14 @@
 from collections import Counter
 
 from perennial.base.config.data import SeverityConfig, ValidateConfig
-from perennial.data.validation.problems import JUDGED_CODES
 
 
 def config(severity="warn", **changes):
     """Judged by the limits of the tests, with one severity for all codes."""
     values = {
         "decode": "all", "near_duplicate_bits": 2, "max_class_ratio": 10, "max_label_drift": 0.05,
-        "max_brightness_drift": 0.1, "severity": SeverityConfig(**dict.fromkeys(JUDGED_CODES, severity)),
+        "max_brightness_drift": 0.1,
+        "severity": SeverityConfig(**dict.fromkeys(SeverityConfig.model_fields, severity)),
     }  # fmt: skip
     return ValidateConfig(**(values | changes))
 

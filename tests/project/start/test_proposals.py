@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from perennial.base import config, files
 from perennial.base.errors import ConfigError, DataError
 from perennial.cli import app
-from perennial.project.start.proposals import Named
+from perennial.project.start.candidates import Named
 from perennial.project.start.survey import Survey, look
 from perennial.stages.convert import convert
 from perennial.stages.download import download

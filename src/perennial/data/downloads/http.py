@@ -85,11 +85,12 @@ class Download:
         if response.status != 200:
             raise status_failure(response.status, response.headers)
         self._require_not_encoded(response)
-        self._require_version(response.headers)
+        etag, last_modified = response.headers.get("ETag"), response.headers.get("Last-Modified")
+        if self.spec.version not in {None, found := etag or last_modified}:
+            raise ChangedFile(f"the file changed: expected version {self.spec.version}, got {found}")
         total = content_length(response.headers)
         if self.spec.digest is None and not _has_end(response):
             raise PermanentFailure("no Content-Length: a truncated file could not be detected")
-        etag, last_modified = response.headers.get("ETag"), response.headers.get("Last-Modified")
         self.partial.begin(
             FileVersion(url=public_url(self.url), etag=etag, last_modified=last_modified, total=total)
         )
@@ -119,11 +120,6 @@ class Download:
     def _incomplete(self, expected: int | None, reason: str) -> TemporaryFailure:
         of_expected = "" if expected is None else f" of {expected:,}"
         return TemporaryFailure(f"got {self.partial.size:,}{of_expected} bytes, {reason}")
-
-    def _require_version(self, headers: Mapping[str, str]) -> None:
-        found = headers.get("ETag") or headers.get("Last-Modified")
-        if self.spec.version not in {None, found}:
-            raise ChangedFile(f"the file changed: expected version {self.spec.version}, got {found}")
 
     def _require_not_encoded(self, response: Response) -> None:
         encoding = response.headers.get("Content-Encoding", "identity").lower()

@@ -150,7 +150,9 @@ def is_verified(file: Path, spec: FileSpec) -> bool:
 def file_mismatch(file: Path, spec: FileSpec) -> str | None:
     """Describe how the size, digest and type of a file differ from the expected ones; None for a valid file."""
     try:
-        size, digest = file.stat().st_size, _digest(file, spec)
+        size = file.stat().st_size
+        by_md5 = spec.md5 and not spec.sha256
+        digest = f"md5 {files.md5(file)}" if by_md5 else f"sha256 {files.sha256(file)}"
         if spec.digest is None or digest == spec.digest:
             return None
         if spec.content_sha256 and _content_sha256(file, spec) == spec.content_sha256:
@@ -160,13 +162,6 @@ def file_mismatch(file: Path, spec: FileSpec) -> str | None:
         raise PerennialError(f"{file.absolute()}: {error.strerror}; cannot be read") from error
     sizes = f"; {size:,} bytes, expected {spec.bytes:,}" if spec.bytes not in {None, size} else ""
     return f"{digest}, expected {spec.digest}{sizes}{start}"
-
-
-def _digest(file: Path, spec: FileSpec) -> str:
-    """The digest of a file, by the algorithm of the expected one."""
-    if spec.sha256 or not spec.md5:
-        return f"sha256 {files.sha256(file)}"
-    return f"md5 {files.md5(file)}"
 
 
 def _content_sha256(file: Path, spec: FileSpec) -> str | None:

@@ -15,7 +15,7 @@ from perennial.base.choices import SPLITS, Split
 from perennial.base.errors import DataError
 from perennial.data.records import manifest
 from perennial.data.records.manifest import Manifest
-from perennial.data.tfrecord import example, framing
+from perennial.data.tfrecord import example
 from perennial.data.tfrecord.example import Fields
 
 FILE = "columns.csv"
@@ -63,12 +63,4 @@ def read(folder: Path, split: Split) -> Columns | None:
 def examples(folder: Path, data: Manifest, split: Split) -> Iterator[tuple[Fields, bytes]]:
     """Yield the fields and the encoded image of each record of a split, in the order of the manifest."""
     for shard in data.splits[split].shards:
-        file = folder / shard.file
-        try:
-            with file.open("rb") as stream:
-                spans, _ = framing.scan(stream, file.stat().st_size)
-                for offset, length in spans.tolist():
-                    stream.seek(offset + framing.HEADER.size)
-                    yield example.parse(stream.read(length))
-        except (OSError, ValueError) as error:
-            raise DataError(f"{file} cannot be read: {error}; `dvc repro` restores its records") from error
+        yield from example.in_order(folder / shard.file)

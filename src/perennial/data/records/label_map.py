@@ -8,7 +8,7 @@ from perennial.base.choices import Split
 from perennial.base.config.data import ModelConfig
 from perennial.base.errors import ConfigError, DataError
 from perennial.data.records.manifest import Manifest
-from perennial.data.tfrecord import example, framing
+from perennial.data.tfrecord import example
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,10 @@ class LabelMap:
         """Check that no example of a split has a class that the model leaves out as its only label."""
         count = sum(data.splits[split].per_class[: self.offset]) if data.task == "multiclass" else 0
         for shard in data.splits[split].shards if count else ():
-            with (folder / shard.file).open("rb") as stream:
-                spans, _ = framing.scan(stream, shard.bytes)
-                for record, (offset, length) in enumerate(spans.tolist()):
-                    stream.seek(offset + framing.HEADER.size)
-                    label = example.parse(stream.read(length))[0].label
-                    if label < self.offset:
-                        raise DataError(
-                            f"{folder / shard.file} record {record}: label {label}, expected at least "
-                            f"{self.offset}: model.labels_offset leaves out the classes before; {split} has "
-                            f"{count} such examples; lower it, or convert data without them"
-                        )
+            for record, (fields, _) in enumerate(example.in_order(folder / shard.file)):
+                if fields.label < self.offset:
+                    raise DataError(
+                        f"{folder / shard.file} record {record}: label {fields.label}, expected at least "
+                        f"{self.offset}: model.labels_offset leaves out the classes before; {split} has "
+                        f"{count} such examples; lower it, or convert data without them"
+                    )

@@ -71,21 +71,16 @@ def collect_source(config: Config, raw: Path, limits: TransferLimits = LIMITS) -
             copies.clean(listing)
 
 
-def _origin(config: Config, limits: TransferLimits) -> Origin:
+@contextmanager
+def listed_source(config: Config, limits: TransferLimits = LIMITS) -> Iterator[tuple[Listing, Origin]]:
+    """Yield the listing of the objects at `dataset.url` that belong to the data set, and their origin."""
     url = config.dataset.url or ""
     if is_web(url) and not is_archive(url):
         raise ConfigError(
             "dataset.url with http or https must name one archive (.tar, .tar.gz, .zip, ...), because web "
             f"servers do not list folders, got {url}"
         )
-    return open_origin(url, limits)
-
-
-@contextmanager
-def listed_source(config: Config, limits: TransferLimits = LIMITS) -> Iterator[tuple[Listing, Origin]]:
-    """Yield the listing of the objects at `dataset.url` that belong to the data set, and their origin."""
-    url = config.dataset.url or ""
-    origin, listing = _origin(config, limits), Listing(url, portable=not _is_local(url))
+    origin, listing = open_origin(url, limits), Listing(url, portable=not _is_local(url))
     left: list[str] = []
     try:
         for entry in origin.list():

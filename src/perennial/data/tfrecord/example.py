@@ -4,15 +4,18 @@ Keys: slim's datasets/dataset_utils.py; unlike there, a missing label is an erro
 datasets/imagenet.py and download_and_convert_visualwakewords_lib.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from google.protobuf.message import DecodeError
 
+from perennial.base.errors import DataError
 from perennial.data.images import Annotations, Box, Image
+from perennial.data.tfrecord import framing
 from perennial.data.tfrecord.label_arrays import Label
 
 FORMATS = ("png", "jpg", "jpeg")
@@ -146,6 +149,18 @@ def parse(data: bytes) -> tuple[Fields, bytes]:
     if fields.format not in FORMATS:
         raise ValueError(f"image/format is {fields.format!r}, expected {' or '.join(FORMATS)}")
     return fields, only(features, "image/encoded", "bytes_list")
+
+
+def in_order(file: Path) -> Iterator[tuple[Fields, bytes]]:
+    """Yield the fields and the encoded image of each record of a checked file."""
+    try:
+        with file.open("rb") as stream:
+            spans, _ = framing.scan(stream, file.stat().st_size)
+            for offset, length in spans.tolist():
+                stream.seek(offset + framing.HEADER.size)
+                yield parse(stream.read(length))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file} cannot be read: {error}; `dvc repro` restores its records") from error
 
 
 def image_span(data: bytes, fields: Fields, encoded: bytes) -> tuple[int, int] | None:

@@ -1,4 +1,4 @@
-"""Problems of the data: their codes, meanings, fixes and messages."""
+"""Problems of the data: their codes, fixes and messages."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,42 +8,14 @@ from perennial.base.errors import printable
 from perennial.data.tfrecord import example
 
 SHOWN = 20  # problems in a message
-# Every problem code with its meaning. These stop a run.
-CODES = {
-    "labels_mismatch": "labels.txt does not list the manifest's classes",
-    "shard_missing": "a shard of the manifest is missing",
-    "shard_unexpected": "the manifest does not list a TFRecord file of the folder",
-    "shard_bytes": "a shard has another size than in the manifest",
-    "shard_digest": "a shard has another content than in the manifest",
-    "shard_examples": "a shard has another number of records than in the manifest",
-    "split_examples": "a split has no examples, or another number than its shards add up to",
-    "per_class": "a class of a split has another number of examples than in the manifest",
-    "record_truncated": "a record is shorter than its length",
-    "length_crc": "the checksum of a record's length does not match",
-    "data_crc": "the checksum of a record's data does not match",
-    "schema": "a record is not a tf.Example with the five keys",
-    "label_range": "a label is not one of the classes",
-    "image_format": "an image has another format than in its record, or an unknown one",
-    "image_size": "an image has another size than in its record",
-    "image_decode": "an image cannot be decoded",
-}
-# `validate.severity` decides what these do.
-JUDGED_CODES = {
-    "label_conflict": "the same image has two labels",
-    "duplicate_across_splits": "two splits hold the same image",
-    "duplicate_in_split": "a split holds the same image more than once",
-    "near_duplicate": "two splits hold almost the same image",
-    "class_missing": "a class has no example in a split",
-    "class_imbalance": "a class has far fewer examples than another",
-    "drift_labels": "a class's share of the training examples changed since the previous version",
-    "drift_brightness": "the brightness of the training images changed since the previous version",
-}
 _RESTORE = "restore the version in dvc.lock with `dvc repro`, or rebuild the records with `perennial convert`"
 _SOURCE = "correct or remove the image in the source data, then run `dvc repro`"
 _SEVERITY = "set its validate.severity to warn or ignore if this is intended"
 _TWICE = "remove one of the images from the source data, or its row of labels/labels.csv"
+# By code; docs/reference/problem-codes.md has the meanings. `validate.severity` decides what the last ones do.
 FIXES = {
-    **dict.fromkeys(CODES, _RESTORE),
+    **dict.fromkeys(("labels_mismatch", "shard_missing", "shard_bytes", "shard_digest"), _RESTORE),
+    **dict.fromkeys(("shard_examples", "per_class", "record_truncated", "length_crc", "data_crc"), _RESTORE),
     "shard_unexpected": "remove the file from the folder, or " + _RESTORE,
     "split_examples": "give every split examples (dataset.validation_fraction, dataset.layout), or " + _RESTORE,
     "schema": "correct the program that writes the TFRecord files, or " + _RESTORE,
@@ -95,7 +67,7 @@ def describe(folder: Path, problems: Sequence[Problem], codes: Mapping[str, int]
         lines.append(f"  ... and {total - SHOWN:,} more; in all: {counts}")
     by_fix: dict[str, list[str]] = {}
     for code in codes:
-        by_fix.setdefault(FIXES.get(code, _RESTORE), []).append(code)
+        by_fix.setdefault(FIXES[code], []).append(code)
     lines += [f"To fix {', '.join(fixed)}: {fix}." for fix, fixed in by_fix.items()]
     lines.append(f"The folder was left as it is. {where}")
     return "\n".join(lines)

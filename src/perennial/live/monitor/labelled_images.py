@@ -13,7 +13,7 @@ from perennial.data import archives
 from perennial.data.archives import Member, leftover
 from perennial.data.archives.write import ARCHIVES
 from perennial.data.datasets import tfrecord
-from perennial.data.datasets.own import class_lists, image_assignment, shards, table_rows
+from perennial.data.datasets.own import class_lists, foreign, image_assignment, shards, table_rows
 from perennial.data.datasets.own.names import is_document_name
 from perennial.data.datasets.readers import tfrecords
 from perennial.data.images import BadImage
@@ -72,7 +72,7 @@ def is_table(name: str) -> bool:
 
 
 def labels_of(
-    members: Iterable[Member], read: table_rows.Read, where: Path, dataset: DatasetConfig
+    members: Iterable[Member], read: foreign.Read, where: Path, dataset: DatasetConfig
 ) -> dict[str, Labels]:
     """The labels of images by name, from class folders or a table; none if neither gives them."""
     try:

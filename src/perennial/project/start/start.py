@@ -22,9 +22,9 @@ from perennial.base.stage_state import outputs
 from perennial.data.downloads.spec import TransferLimits
 from perennial.data.sources import pin, previous, published_weights, weights
 from perennial.project.start import machine, plan, survey
+from perennial.project.start.candidates import Named
 from perennial.project.start.machine import Machine
 from perennial.project.start.plan import OPTIONAL, Choice
-from perennial.project.start.proposals import Named
 from perennial.project.start.survey import Survey
 
 NAME_IT = "name the table and its columns with --table, --file-column, --label-column and --split-column"

@@ -18,12 +18,12 @@ from perennial.base.errors import ConfigError, DataError, listed
 from perennial.data import archives
 from perennial.data.archives import Member
 from perennial.data.datasets.own import table_rows
+from perennial.data.datasets.own.foreign import Read
 from perennial.data.datasets.own.split_folders import Layout
-from perennial.data.datasets.own.table_rows import Read
 from perennial.data.images import BadImage, Image, Refused, accept
 from perennial.data.images.header import header
 from perennial.project.start import proposals
-from perennial.project.start.proposals import Named
+from perennial.project.start.candidates import Named
 
 NOTHING = Named()
 SAMPLE = 400  # images that are read; only those that convert would encode again are decoded

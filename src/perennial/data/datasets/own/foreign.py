@@ -18,7 +18,7 @@ from perennial.data.archives.safety import IS_LFS, LFS
 from perennial.data.datasets.own.names import TABLE, is_document_name
 
 Files = Mapping[str, Member]
-Read = Callable[[Member], bytes]
+Read = Callable[[Member], bytes]  # the content of a file
 LFS_BYTES = range(100, 200)  # of a pointer
 TRIED = 50  # files that are read to recognize a format
 MOST_BYTES = 64 << 20  # of a document that is read

@@ -17,11 +17,11 @@ from perennial.base.errors import DataError
 from perennial.data.archives import Member, hidden, without_leftovers
 from perennial.data.datasets.own import foreign, label_table, side_tables, split_folders, table_columns
 from perennial.data.datasets.own.class_lists import class_name, is_class_list, names_of, sorted_labels
+from perennial.data.datasets.own.foreign import Read
 from perennial.data.datasets.own.label_table import Labelled, Labels
 from perennial.data.datasets.own.names import CONTAINER, is_document_name, require_classes, some
 from perennial.data.datasets.own.side_tables import SideTables
 from perennial.data.datasets.own.split_folders import Item, Layout, Tree
-from perennial.data.datasets.own.table_rows import Read
 
 SHOWN = 3
 

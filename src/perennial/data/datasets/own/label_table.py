@@ -16,11 +16,11 @@ from perennial.base.config.data import TableConfig
 from perennial.base.errors import DataError, listed
 from perennial.data.datasets.own import several_labels, table_columns, table_rows
 from perennial.data.datasets.own.class_lists import class_name
+from perennial.data.datasets.own.foreign import Read
 from perennial.data.datasets.own.image_names import Images, folder_split
 from perennial.data.datasets.own.names import SPLIT_NAMES
 from perennial.data.datasets.own.split_folders import Tree
 from perennial.data.datasets.own.table_columns import Table
-from perennial.data.datasets.own.table_rows import Read
 
 log = logging.getLogger(__name__)
 SHOWN = 3

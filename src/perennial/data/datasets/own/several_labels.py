@@ -51,12 +51,8 @@ def _parts(label: str, separator: str) -> set[str]:
     return {part.strip() for part in re.split(separator, label) if part.strip()}
 
 
-def separator_of(cells: Iterable[str]) -> str | None:
-    """The likeliest separator of cells that hold several labels; None for lists."""
-    texts = [cell for cell in cells if not LIST.fullmatch(cell)]
-    return next((mark for mark in SEPARATORS if any(mark in text for text in texts)), None)
-
-
 def option(cells: Iterable[str]) -> str:
-    """Say which keys allow several labels an image, for cells that hold them."""
-    return f"set dataset.task to multilabel and dataset.table.separator to {json.dumps(separator_of(cells))}"
+    """Say which keys allow several labels an image, for cells that hold them; null separates those of lists."""
+    texts = [cell for cell in cells if not LIST.fullmatch(cell)]
+    separator = next((mark for mark in SEPARATORS if any(mark in text for text in texts)), None)
+    return f"set dataset.task to multilabel and dataset.table.separator to {json.dumps(separator)}"

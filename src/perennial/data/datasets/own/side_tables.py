@@ -17,12 +17,12 @@ from perennial.base.errors import DataError, listed
 from perennial.data.archives import Member
 from perennial.data.datasets.own import table_columns, table_rows
 from perennial.data.datasets.own.class_lists import is_class_list
-from perennial.data.datasets.own.foreign import ForeignFormat
+from perennial.data.datasets.own.foreign import ForeignFormat, Read
 from perennial.data.datasets.own.image_names import Images, Named, columns_of_files
 from perennial.data.datasets.own.label_table import Labels
 from perennial.data.datasets.own.names import table_split
 from perennial.data.datasets.own.split_folders import Layout, Tree
-from perennial.data.datasets.own.table_rows import Read, Rows
+from perennial.data.datasets.own.table_rows import Rows
 
 SHOWN = 3
 AGREEMENT = 0.6  # Cohen's kappa with the class folders from which a column speaks of the same classes

@@ -13,7 +13,7 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from perennial.base.errors import DataError
 from perennial.data.archives import Member
 from perennial.data.datasets.own import foreign
 from perennial.data.datasets.own.class_lists import decoded_text
+from perennial.data.datasets.own.foreign import Read
 
 TABLES = (".csv", ".tsv")
 LISTS = (".txt", ".json", ".jsonl", ".lst")  # which may also hold anything else
@@ -28,7 +29,6 @@ MOST_LISTS = 20  # texts of a folder that may be tables; a folder of more has on
 DELIMITERS = ",;\t|"
 MOST_BYTES = 1 << 28
 MOST_COLUMNS, MOST_VALUES = 10_000, 50_000_000
-Read = Callable[[Member], bytes]
 Rows = list[tuple[int, list[str]]]
 
 
