@@ -1,10 +1,10 @@
 """What a network gains that has seen other classes: accuracy with few images, from its weights and from none.
 
 CIFARNet learns five classes of CIFAR-10 from all their images, then the five others from PER_CLASS images each,
-beside one that starts from random weights. CIFAR10_IMAGES names the images: {train,test}/<class>/*.jpg.
+with several rates of the lower layers, beside one that starts from random weights. CIFAR10_IMAGES names the
+images: {train,test}/<class>/*.jpg.
 """
 
-import itertools
 import json
 import os
 import shutil
@@ -33,6 +33,7 @@ VALUES = {
     "validate.severity.near_duplicate": "ignore",
 }
 EPOCHS = {"first": 15, "then": 100}
+DECAYS = (1.0, 0.85, 0.75, 0.65)  # `train.layer_decay` of trainings that start from the weights of the first
 
 
 def measure() -> None:
@@ -46,14 +47,15 @@ def measure() -> None:
         learned = _train(first, seed=0)
         shutil.copytree(first / "models" / "weights", folder / "start")
         then = _project(folder, "then", Path(named), PER_CLASS)
-        found: dict[str, list[float]] = {"random weights": [], "the weights of five other classes": []}
-        for seed, (name, accuracies) in itertools.product(range(SEEDS), found.items()):
-            start = None if name == "random weights" else folder / "start"
-            accuracies.append(_train(then, seed=seed, start=start))
+        found: dict[str, list[float]] = {name: [] for name in ("random weights", *map(str, DECAYS))}
+        for seed in range(SEEDS):
+            found["random weights"].append(_train(then, seed=seed))
+            for decay in DECAYS:
+                found[str(decay)].append(_train(then, seed=seed, start=folder / "start", decay=decay))
     print(f"first five classes, all images: test accuracy {learned:.3f}")
     for name, accuracies in found.items():
         spread = f"{statistics.mean(accuracies):.3f} ± {statistics.stdev(accuracies):.3f}"
-        print(f"other five, {PER_CLASS} images each, from {name}: {spread}")
+        print(f"other five, {PER_CLASS} images each, {name}: {spread}")
     results.write("transfer", first=learned, then=found, per_class=PER_CLASS, epochs=EPOCHS, seeds=SEEDS)
 
 
@@ -77,9 +79,10 @@ def _copy(files: Sequence[Path], folder: Path) -> None:
         shutil.copyfile(file, folder / file.name)
 
 
-def _train(project: Path, *, seed: int, start: Path | None = None) -> float:
+def _train(project: Path, *, seed: int, start: Path | None = None, decay: float | None = None) -> float:
     """Test accuracy of a training."""
     chosen: dict[str, Any] = {"train.seed": seed, "train.warm_start.path": start and str(start)}
+    chosen["train.layer_decay"] = decay
     chosen["train.warm_start.exclude"] = json.dumps(["logits*"] if start else [])
     assign = [
         part

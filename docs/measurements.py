@@ -1,4 +1,4 @@
-"""Write the tables of docs/reference/measurements.md and README.md from benchmarks/results.
+"""Write the tables of measurements.md, fine-tuning.md and README.md from benchmarks/results.
 
 `python -m docs.measurements` replaces what stands between the markers `<!-- SUBJECT -->` and `<!-- end -->` by
 what the results say. A subject whose results are missing keeps its text.
@@ -16,7 +16,11 @@ from benchmarks.drift_pools import CHANGES
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-PAGES = (ROOT / "docs" / "reference" / "measurements.md", ROOT / "README.md")
+PAGES = (
+    ROOT / "docs" / "reference" / "measurements.md",
+    ROOT / "docs" / "how-to" / "fine-tuning.md",
+    ROOT / "README.md",
+)
 BLOCK = re.compile(r"(<!-- (?P<subject>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 PEERS = {"TFDS": "TensorFlow Datasets", "TFDV": "TensorFlow Data Validation"}
 YEARS = (
@@ -36,7 +40,7 @@ Results = Mapping[str, Any]
 
 
 def main() -> None:
-    """Write both pages."""
+    """Write all pages."""
     for page in PAGES:
         page.write_text(documented(page.read_text(encoding="utf-8")), encoding="utf-8")
 
@@ -277,12 +281,10 @@ def _head(results: Results) -> str:
 
 
 def _transfer(results: Results) -> str:
-    rows = [
-        [start, f"{_percent(mean(scores), 1)} ± {100 * stdev(scores):.1f}"]
-        for start, scores in results["then"].items()
-    ]
-    measured = f"Mean and standard deviation of {results['seeds']} seeds"
-    return _origin(results, measured) + "\n" + _table(["start", "test accuracy"], rows)
+    starts = sorted(results["then"], reverse=True)  # random weights, and decays from 1.0 on
+    row = [f"{mean(scores):.1%} ± {100 * stdev(scores):.1f}" for scores in map(results["then"].get, starts)]
+    measured = f"Test accuracy, mean and standard deviation of {results['seeds']} seeds"
+    return _origin(results, measured) + "\n" + _table(starts, [row])
 
 
 def _tune(results: Results) -> str:
