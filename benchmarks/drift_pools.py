@@ -65,7 +65,7 @@ def main() -> None:
     model, description = model_folder.load_export(export)
     bandwidth = reference.load(export).bandwidth
     measured = tf.function(
-        features.Measured(model, description.pixels), [tf.TensorSpec((None,), tf.string)], autograph=False
+        features.Measured(model, description), [tf.TensorSpec((None,), tf.string)], autograph=False
     )
     arrays: dict[str, NDArray[np.generic]] = {}
 

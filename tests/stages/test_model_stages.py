@@ -6,13 +6,16 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support import forks
 from support.parameters import change_params
 
+import perennial
 from perennial.base import config, documents, files
 from perennial.base.config import Config
 from perennial.base.errors import DataError, QualityError
+from perennial.data.records import manifest, pipeline
 from perennial.model import export_layout
 from perennial.model.evaluation import predictions
 from perennial.model.export import saved_model
@@ -115,6 +118,19 @@ def test_a_record_that_is_not_whole_is_named_and_keeps_the_old_export(run, recor
     ):
         export(run)
     assert contents(run.paths.export) == before
+
+
+def test_mirror_images_count_in_the_scores_as_in_the_export(run: Config) -> None:
+    plain = predictions.read(run.paths.predictions).probabilities
+    mirrored = changed(export__mirror=True)
+    evaluate(mirrored)
+    export(mirrored)
+    top = predictions.read(run.paths.predictions)
+    assert np.abs(top.probabilities - plain).max() > 1e-3
+    (shard,) = manifest.load(run.paths.records).splits["test"].shards
+    images = pipeline.encoded(run.paths.records, shard)[1].tolist()
+    found = [each.probabilities for each in perennial.load(run.paths.export).predict(images)]
+    np.testing.assert_allclose(found, top.probabilities, atol=1e-5)
 
 
 def test_the_export_has_the_temperature_and_threshold_of_its_evaluation(run, caplog) -> None:

@@ -32,7 +32,8 @@ def score(
     load, is_export = _loader(folder)
     devices.disable_tf32()
     names = devices.configure(*devices.select(config.evaluate.devices, key="evaluate.devices"))
-    found = splits.evaluate(config, split, load, names, fit=not is_export)
+    mirror = config.export.mirror and not is_export
+    found = splits.evaluate(config, split, load, names, fit=not is_export, mirror=mirror)
     if predictions is not None:
         found.predictions.write(predictions)
     scores = _metrics(config, found)

@@ -4,6 +4,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,8 @@ def evaluate(config: Config) -> None:
     started = time.monotonic()
     devices.disable_tf32()
     names = devices.configure(*devices.select(config.evaluate.devices, key="evaluate.devices"))
-    result = split.evaluate(config, "test", lambda: model_folder.load(config.paths.model), names)
+    load, mirror = partial(model_folder.load, config.paths.model), config.export.mirror
+    result = split.evaluate(config, "test", load, names, mirror=mirror)
     audit = None
     if config.evaluate.audit_fraction:
         chosen = _audited(config)

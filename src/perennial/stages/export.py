@@ -52,7 +52,8 @@ def export(config: Config) -> None:
     started = time.monotonic()
     devices.select(config.evaluate.devices, key="evaluate.devices")
     devices.configure("cpu", [0])  # the GPU's memory is for the process that compares
-    model, description = model_folder.load(config.paths.model)
+    model, trained = model_folder.load(config.paths.model)
+    description = trained.model_copy(update={"mirror": config.export.mirror})
     export_formats.require(config.export.formats, description.pixels)
     needs_train = "tflite_int8" in config.export.formats  # measures activations on training images
     splits = SPLITS if needs_train else tuple(split for split in SPLITS if split != "train")

@@ -10,7 +10,6 @@ from perennial.base.config.data import DatasetConfig
 from perennial.data.records.manifest import Manifest, SplitManifest
 from perennial.model.evaluation.results import Metrics, TrainingRecord
 from perennial.model.export import model_card
-from perennial.model.models import MODELS
 
 CLASSES = ["cat|dog", "bird"]
 SCORES = {"examples": 3, "precision": None, "recall": 0.5, "f1": None}
@@ -36,7 +35,7 @@ def card(build, describe, load):
         }  # fmt: skip
         description = describe(build("mnist_cnn", (8, 8, 1), classes=2), classes=2)
         return model_card.model_card(
-            description.model_copy(update={"classes": classes}),
+            description.model_copy(update={"classes": classes, "mirror": chosen.export.mirror}),
             Manifest(dataset="pets", classes=classes, source={}, splits=parts),
             Metrics.model_validate(metrics),
             TrainingRecord(step=9, epoch=1, kept=9, evaluations=[], stopped_by="threshold", weights_sha256="m"),
@@ -64,8 +63,7 @@ def test_statements_of_a_person_are_shown_or_their_parameters_named(card) -> Non
 def test_a_network_that_mirrors_says_so(card) -> None:
     sentence = "averages the logits of each image and of its mirror image"
     assert sentence not in model_card.markdown(card(), [])
-    assert sentence in model_card.markdown({**card(), "mirrored": True}, [])
-    assert [name for name, network in MODELS.items() if network.mirrored] == ["fast_cnn"]
+    assert sentence in model_card.markdown(card(**{"export.mirror": True}), [])
 
 
 HOSTILE = (

@@ -146,6 +146,10 @@ class Config(Section):
                 f"train.augmentation.image_sizes must be from {least}, the least for {self.model.name}, to "
                 f"{size or own or 'the size of the images'}, got {shown(sizes)}"
             )
+        if self.export.mirror and network_facts(self.model.name).mirrors:
+            raise ValueError(
+                f"export.mirror must be false for {self.model.name}, got true: it averages mirror images itself"
+            )
         if self.model.weights == BY_NAME and self.preprocessing.grayscale:
             raise ValueError(
                 "preprocessing.grayscale must be false for model.weights imagenet, got true: the published "

@@ -22,6 +22,7 @@ class Network(NamedTuple):
     least_size: int = 32  # minimum pixels a side
     keras: str | None = None  # its name in Keras Applications, accepted as a spelling of ours
     program: str | None = None  # of TensorFlow 1 that it comes from, whose checkpoints are read
+    mirrors: bool = False  # whether its inference averages over an image and its mirror image
 
 
 SLIM, OFFICIAL, TUTORIAL = "TF-Slim", "the official MNIST program", "the CIFAR-10 tutorial"
@@ -31,7 +32,7 @@ NETWORKS: dict[str, Network] = {
     "lenet": Network(3_274_634, "lenet", image_size=28, channels=1, least_size=4, program=SLIM),
     "cifarnet": Network(1_756_426, "cifarnet", image_size=32, least_size=4, program=SLIM),
     "cifar10_tutorial": Network(1_068_298, "cifar10_tutorial", image_size=24, least_size=1, program=TUTORIAL),
-    "fast_cnn": Network(570_296, "shifted", image_size=32, least_size=9),
+    "fast_cnn": Network(570_296, "shifted", image_size=32, least_size=9, mirrors=True),
     "alexnet_v2": Network(46_247_882, "vgg", least_size=67, program=SLIM),
     "overfeat": Network(141_648_394, "vgg", image_size=231, least_size=67, program=SLIM),
     "vgg_a": Network(128_807_306, "vgg", program=SLIM),

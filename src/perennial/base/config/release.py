@@ -56,6 +56,7 @@ class ExportConfig(Section):
     formats: list[Annotated[choices.Format | str, or_component(choices.Format)]] = option(
         [], "further formats, in assets.extra; or components.MODULE:NAME"
     )
+    mirror: bool = option(False, "average the logits of each image and of its mirror image, also in evaluate")
     representative_examples: Count = option(500, "tflite_int8: training examples that calibrate it")
     reference_examples: int = option(2000, "validation examples to compare traffic with; 0: none", ge=0)
     card: CardConfig = Field(default_factory=CardConfig)

@@ -16,19 +16,19 @@ Predict = Callable[[tf.Tensor], tf.Tensor]
 Logits = tuple[NDArray[np.float32], NDArray[Any]]  # [N, classes], with the labels of `records.pipeline.batches`
 
 
-def predictor(model: keras.Model, pixels: ImageSpec) -> Predict:
-    """Compile a function from images of `records.pipeline.batches` to logits float32 [N, classes].
+def predictor(model: keras.Model, pixels: ImageSpec, *, mirror: bool = False) -> Predict:
+    """Compile a function from images of `records.pipeline.batches` to logits as in `models.logits_of`.
 
     Images are raw uint8 [N, height, width, channels] if all have one size, otherwise preprocessed.
     """
-    return compiled(lambda images: logits_of(model, images), pixels)
+    return compiled(lambda images: models.logits_of(model, images, mirror=mirror), pixels)
 
 
 def on_devices(model: keras.Model, description: Description, devices: Sequence[str]) -> Predict:
     """`predictor`, which splits each batch over the devices if there are several."""
     if len(devices) == 1:
-        return predictor(model, description.pixels)
-    return _sharded(copies(model, description, devices), description.pixels)
+        return predictor(model, description.pixels, mirror=description.mirror)
+    return _sharded(copies(model, description, devices), description)
 
 
 def copies(model: keras.Model, description: Description, devices: Sequence[str]) -> dict[str, keras.Model]:
@@ -53,12 +53,9 @@ def compiled(function: Predict, pixels: ImageSpec) -> Predict:
     return _compiled(lambda images: function(_ready(pixels, images)), pixels)
 
 
-def logits_of(model: keras.Model, inputs: tf.Tensor | list[tf.Tensor]) -> tf.Tensor:
-    """Logits float32 [N, classes] of preprocessed images or other model inputs, without dropout."""
-    return tf.cast(models.logits(model(inputs, training=False)), tf.float32)
+def _sharded(copies: Mapping[str, keras.Model], description: Description) -> Predict:
+    pixels = description.pixels
 
-
-def _sharded(copies: Mapping[str, keras.Model], pixels: ImageSpec) -> Predict:
     def predict(images: tf.Tensor) -> tf.Tensor:
         examples = tf.shape(images)[0]
         share = -(-examples // len(copies))
@@ -68,7 +65,8 @@ def _sharded(copies: Mapping[str, keras.Model], pixels: ImageSpec) -> Predict:
             first = tf.minimum(number * share, examples - 1)
             end = tf.maximum(tf.minimum((number + 1) * share, examples), first + 1)
             with tf.device(device):
-                parts.append(logits_of(model, _ready(pixels, images[first:end])))
+                ready = _ready(pixels, images[first:end])
+                parts.append(models.logits_of(model, ready, mirror=description.mirror))
         return tf.concat(parts, axis=0)[:examples]
 
     return _compiled(predict, pixels)

@@ -92,18 +92,20 @@ def evaluate(
     devices: Sequence[str],
     *,
     fit: bool = True,
+    mirror: bool = False,
 ) -> SplitResult:
     """Evaluate the model that `load` returns on a split of the records, on one device or several.
 
     `fit`: fit its confidence on the validation split if the parameters say so; that of an export is fixed.
+    `mirror`: average over mirror images, as an export may do without it.
     """
     folder = config.paths.records
     data, options = require_split(folder, split), config.evaluate
-    if data.task == "multiclass":
-        fit = fit and (options.calibrate or options.max_error is not None)
-        if fit:
-            _require_validation(config)
+    calibrates = fit and data.task == "multiclass" and (options.calibrate or options.max_error is not None)
+    if calibrates:
+        _require_validation(config)
     model, description = load()
+    description = description.model_copy(update={"mirror": description.mirror or mirror})
     require_finite(model)
     label_map, classes = LabelMap.of(description.options), description.classes
     if classes != (known := label_map.classes(data)):
@@ -114,7 +116,7 @@ def evaluate(
     fitted, validation = description.confidence, None
     if data.task == "multilabel" and (fit or fitted.thresholds is None):
         fitted = _with_thresholds(config, data, description, predict)
-    elif data.task == "multiclass" and fit:
+    elif calibrates:
         fitted, validation = _fitted(config, data, description, predict)
     scores, probabilities, before = _scored(config, data, split, description, predict, fitted)
     thresholds, further = fitted.thresholds, columns.read(folder, split)

@@ -15,7 +15,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from perennial.data.images import BRIGHTNESS_BINS
-from perennial.data.preprocessing import ImageSpec, photographs
+from perennial.data.preprocessing import photographs
 from perennial.data.records import pipeline
 from perennial.data.records.manifest import Manifest
 from perennial.model import models, tasks
@@ -68,10 +68,10 @@ class Values(NamedTuple):
 class Measured:
     """A model from encoded images to the values in which drift shows."""
 
-    def __init__(self, model: keras.Model, pixels: ImageSpec) -> None:
+    def __init__(self, model: keras.Model, description: Description) -> None:
         self.layer = penultimate(model)
         self.width = int(self.layer.tensor.shape[-1])
-        self._pixels = pixels
+        self._pixels, self._mirrors = description.pixels, description.mirror
         outputs = [self.layer.tensor, models.logits(model.output)]
         # With a name: Keras numbers the others in a process, and equal models would have other bytes.
         self._network = keras.Model(model.input, outputs, name=f"{model.name}_measured")
@@ -81,6 +81,8 @@ class Measured:
         specs = (tf.TensorSpec(self._pixels.model_shape, tf.float32), tf.TensorSpec((), tf.float32))
         images, brightness = tf.map_fn(self._one, encoded, fn_output_signature=specs)
         values, logits = self._network(images, training=False)
+        if self._mirrors:
+            logits = (logits + self._network(tf.reverse(images, [2]), training=False)[1]) / 2
         values = tf.cast(values, tf.float32)
         if between := range(1, len(values.shape) - 1):  # places in the image
             values = tf.reduce_mean(values, axis=list(between))
@@ -111,7 +113,7 @@ def measure(
     if part is None or min(part.examples, most) < LEAST_IMAGES:
         found = "no" if part is None or not part.examples else f"{min(part.examples, most):,}"
         return f"it needs {LEAST_IMAGES} validation images, and there are {found}"
-    measured = Measured(model, description.pixels)
+    measured = Measured(model, description)
     spec = tf.TensorSpec((None,), tf.string)
     values = _together(tf.function(measured, [spec], autograph=False), records, data, most)
     bandwidth = _bandwidth(values.penultimate)

@@ -10,12 +10,12 @@ import jinja2
 
 from perennial.base import documents
 from perennial.base.config.data import DatasetConfig
+from perennial.base.config.networks import network_facts
 from perennial.base.config.release import ExportConfig
 from perennial.base.config.training import TrainConfig
 from perennial.base.layout import Project
 from perennial.base.project import own_components
 from perennial.data.records.manifest import Manifest
-from perennial.model import models
 from perennial.model.evaluation import unbiased
 from perennial.model.evaluation.results import Metrics, TrainingRecord
 from perennial.model.models.model_folder import Description
@@ -59,7 +59,7 @@ def model_card(
         },
         "preprocessing": description.pixels.preprocessing,
         "pixels": {"version": description.pixels.version, "resize": description.pixels.resize},
-        "mirrored": models.named(description.name).mirrored,
+        "mirrored": description.mirror or network_facts(description.name).mirrors,
         "pretrained": None if description.pretrained is None else description.pretrained.model_dump(),
         "test": {name: scores[name] for name in SCORES if scores[name] is not None},
         "unbiased": scores["audit"],

@@ -12,7 +12,7 @@ from tensorflow.core.protobuf import fingerprint_pb2
 
 from perennial.base import files
 from perennial.base.errors import without_operations
-from perennial.data.preprocessing import ImageSpec, photographs
+from perennial.data.preprocessing import photographs
 from perennial.model import models
 from perennial.model.export import encodings, features, graphs
 from perennial.model.export.encodings import Takes
@@ -52,8 +52,8 @@ class Servable(tf.Module):  # type: ignore[misc]  # TensorFlow ships no types
         pixels = description.pixels
         # Keras' own variables would be saved twice, and TensorFlow Serving would load only one of the copies.
         self.weights = [weight.value for weight in model.weights]
-        self._logits: Callable[[tf.Tensor], tf.Tensor] = lambda images: models.logits(
-            model(images, training=False)
+        self._logits: Callable[[tf.Tensor], tf.Tensor] = lambda images: models.logits_of(
+            model, images, mirror=description.mirror
         )
         self.assets = [tf.saved_model.Asset(str(asset)) for asset in assets]
         self._pixels, self._confidence, self._takes = pixels, description.confidence, takes
@@ -62,7 +62,7 @@ class Servable(tf.Module):  # type: ignore[misc]  # TensorFlow ships no types
         self.prepare = tf.function(self._prepare, [encoded], autograph=False)
         self.infer = tf.function(self._outputs, [ready], autograph=False)
         if bandwidth is not None:
-            self.statistics = _statistics(model, pixels, bandwidth)
+            self.statistics = _statistics(model, description, bandwidth)
         self.__call__ = tf.function(self._raw, autograph=False)
         for kind in (tf.uint8, tf.float32):
             self.__call__.get_concrete_function(tf.TensorSpec((None, *pixels.raw_shape), kind, name="image"))
@@ -97,7 +97,7 @@ class Servable(tf.Module):  # type: ignore[misc]  # TensorFlow ships no types
 
     def _outputs(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
         # The auxiliary classifier is only for training.
-        logits = tf.cast(self._logits(images), tf.float32)
+        logits = self._logits(images)
         if self._confidence.factor is not None:
             logits *= self._confidence.factor
         if (thresholds := self._confidence.thresholds) is None:
@@ -109,10 +109,10 @@ class Servable(tf.Module):  # type: ignore[misc]  # TensorFlow ships no types
 
 
 def _statistics(
-    model: keras.Model, pixels: ImageSpec, bandwidth: float
+    model: keras.Model, description: Description, bandwidth: float
 ) -> tf.types.experimental.PolymorphicFunction:
     """A function that refers to the model without being an attribute, so that its weights are saved once."""
-    measured = features.Measured(model, pixels)
+    measured = features.Measured(model, description)
 
     def statistics(images: tf.Tensor) -> dict[str, tf.Tensor]:
         values = measured(images)

@@ -10,11 +10,11 @@ from perennial.model.models import (
     slim_resnet,
     vision_transformers,
 )
-from perennial.model.models.architecture import Architecture, auxiliary_logits, logits
+from perennial.model.models.architecture import Architecture, auxiliary_logits, logits, logits_of
 from perennial.model.models.fast_cnn import FAST_CNN
 from perennial.model.models.small_networks import CIFAR10_TUTORIAL, CIFARNET, LENET, MNIST_CNN
 
-__all__ = ["MODELS", "Architecture", "auxiliary_logits", "logits", "named"]
+__all__ = ["MODELS", "Architecture", "auxiliary_logits", "logits", "logits_of", "named"]
 
 MODELS: dict[str, Architecture] = {
     "mnist_cnn": MNIST_CNN,

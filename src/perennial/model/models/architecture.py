@@ -34,7 +34,6 @@ class Architecture:
     head: tuple[str, ...] = (LOGITS,)  # name patterns of the layers that depend on the classes
     # Sets weights of a new model from training images [N, height, width, channels], as the model gets them.
     prepare: Callable[[keras.Model, NDArray[np.float32]], None] | None = None
-    mirrored: bool = False  # inference averages over an image and its mirror image
 
     def build(self, image: Shape, classes: int, options: ModelConfig) -> keras.Model:
         """Build the model with new weights, for images [height, width, channels].
@@ -113,6 +112,17 @@ def _numbered_from_0() -> Iterator[None]:
 def logits(outputs: tf.Tensor | dict[str, tf.Tensor]) -> tf.Tensor:
     """Logits [N, classes] from the outputs of a model."""
     return outputs[LOGITS] if isinstance(outputs, dict) else outputs
+
+
+def logits_of(model: keras.Model, inputs: tf.Tensor | list[tf.Tensor], *, mirror: bool = False) -> tf.Tensor:
+    """Logits float32 [N, classes] of preprocessed images or other model inputs, without dropout.
+
+    `mirror`: the means over each image and its mirror image, both in one batch.
+    """
+    if mirror:
+        inputs = tf.concat([inputs, tf.reverse(inputs, [2])], axis=0)
+    found = tf.cast(logits(model(inputs, training=False)), tf.float32)
+    return tf.reduce_mean(tf.reshape(found, (2, -1, found.shape[-1])), axis=0) if mirror else found
 
 
 def auxiliary_logits(outputs: tf.Tensor | dict[str, tf.Tensor]) -> tf.Tensor | None:

@@ -179,5 +179,4 @@ FAST_CNN = Architecture(
     weight_decay=1.3e-3,
     decayed=("block*/kernel", "logits/kernel"),
     prepare=prepare,
-    mirrored=True,
 )

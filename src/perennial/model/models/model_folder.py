@@ -73,6 +73,7 @@ class Description(JsonFile, extra="forbid"):
     pretrained: Pretrained | None = None  # origin of ImageNet weights; None: other start weights
     # Of an export; fitted after the training, which therefore does not know it.
     confidence: Confidence = Field(default=Confidence(), exclude_if=lambda value: value == Confidence())
+    mirror: bool = Field(default=False, exclude_if=lambda value: not value)  # `export.mirror`; of an export
 
     def build(self) -> keras.Model:
         """Build the model with new weights."""

@@ -18,6 +18,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from perennial.data.preprocessing import ImageSpec
+from perennial.model import models
 from perennial.model.evaluation import inference
 from perennial.model.evaluation.inference import Logits
 from perennial.model.models.layers import Dropout, Mirrored
@@ -104,7 +105,7 @@ class FrozenFeatures:
         return inference.compiled(compute, self._pixels)
 
     def _logits(self, features: Features) -> tf.Tensor:
-        return inference.logits_of(self.rest, list(features))
+        return models.logits_of(self.rest, list(features))
 
 
 def choose(
