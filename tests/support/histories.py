@@ -42,6 +42,7 @@ class Hand:
 
     folder: Path
     labels: list[int] = field(default_factory=lambda: [0, 1] * 10)  # of the images of train, by number
+    several: bool = False  # labels an image in predictions
 
     def __post_init__(self) -> None:
         self.git = Repository(self.folder)
@@ -129,7 +130,9 @@ class Hand:
         scores = {"accuracy": float(np.mean(right)), "examples": TEST}
         (self.folder / "metrics/metrics.json").write_text(json.dumps(scores))
         Predictions(
-            labels=labels, probabilities=np.eye(2, dtype=np.float32)[predicted], classes=CLASSES, split="test",
+            labels=np.eye(2, dtype=np.int8)[labels] if self.several else labels,
+            thresholds=np.full(2, 0.5, np.float32) if self.several else None,
+            probabilities=np.eye(2, dtype=np.float32)[predicted], classes=CLASSES, split="test",
             data="d", split_digest=data.split_digest("test"), model=repr(right),
         ).write(self.folder / "metrics/predictions.npz")  # fmt: skip
 

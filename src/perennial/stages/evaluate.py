@@ -93,7 +93,8 @@ def _write(config: Config, result: SplitResult, audit: Mapping[str, Any] | None)
     reliability, abstention = result.reliability(config.evaluate.calibration_bins), result.abstention()
     found = metrics.of_result(result, config.evaluate)
     title = f"{result.dataset}, {found['examples']} test examples"
-    diagram = plots.reliability(reliability, title=f"{title}: ECE {reliability.ece:.4f}")
+    ece, several = f"{title}: ECE {reliability.ece:.4f}", predictions.multilabel
+    diagram = plots.reliability(reliability, title=ece, several=several)
     table, picture = _confusion(config, result, title)
     predictions.write(paths.predictions)
     files.write_json(paths.label_errors, label_errors.described(paths.records, predictions))

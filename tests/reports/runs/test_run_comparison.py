@@ -68,6 +68,21 @@ def test_the_gate_s_comparison_counts_the_images_that_only_one_run_gets_right(tw
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("several", [True, False])
+def test_runs_with_several_labels_are_compared_by_exact_match_and_only_with_their_like(
+    hand: Hand, several: bool
+) -> None:
+    hand.several = True
+    leave(hand, "night-1", GOOD)
+    hand.several = several
+    leave(hand, "night-2", BAD)
+    found = json.loads(invoke("night-1", "night-2", "--json"))
+    if several:
+        assert [found["paired"][name] for name in ("only_a", "only_b", "gain")] == [3, 0, -3 / TEST]
+    else:
+        assert (found["paired"], "the other several" in found["unpaired"]) == (None, True)
+
+
 def test_what_changed_is_what_why_finds_between_their_commits(two: Hand) -> None:
     why = CliRunner().invoke(get_command(app), ["why", "run/night-1", "run/night-2", "--json"])
     found = json.loads(invoke("night-1", "night-2", "--json"))

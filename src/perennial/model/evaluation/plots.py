@@ -210,8 +210,12 @@ def confusion(matrix: Matrix, *, title: str | None = None, undrawn: str = "") ->
     return Plot(name="confusion", description=text, draw=draw, width=side, height=side)
 
 
-def reliability(found: Reliability, *, title: str | None = None) -> Plot:
-    """Reliability diagram: accuracy by probability of the predicted class, above the number of examples."""
+def reliability(found: Reliability, *, title: str | None = None, several: bool = False) -> Plot:
+    """Reliability diagram: accuracy by probability of the predicted class, above the number of examples.
+
+    `several`: with several labels an image, the share of images that have a label by its probability.
+    """
+    share, of = ("share with the label", "a label") if several else ("accuracy", "the predicted class")
     bins, filled = len(found.examples), found.examples > 0
     left, examples = np.arange(bins)[filled] / bins, found.examples[filled]
     right, mean = found.accuracy[filled], found.confidence[filled]
@@ -223,10 +227,10 @@ def reliability(found: Reliability, *, title: str | None = None) -> Plot:
             upper.bar(x, y, 1 / bins, align="edge", color=COLORS["accent"], alpha=alpha, lw=0)
         upper.plot((0, 1), (0, 1), color=COLORS["soft"], lw=1.2, ls=(0, (4, 3)), label="perfectly calibrated")
         upper.hlines(mean, left, left + 1 / bins, color=COLORS["bad"], lw=2.2, label="mean probability")
-        upper.set(ylim=(0, 1.03), xlim=(0, 1), ylabel="accuracy")
+        upper.set(ylim=(0, 1.03), xlim=(0, 1), ylabel=share)
         upper.legend(loc="lower left", bbox_to_anchor=(-0.02, 1), ncols=2)
         lower.bar(left, examples, 1 / bins, align="edge", color=COLORS["second"], alpha=0.75, lw=0, log=True)
-        lower.set(xlabel="probability of the predicted class", ylabel="examples", ylim=(0.7, None))
+        lower.set(xlabel=f"probability of {of}", ylabel="examples", ylim=(0.7, None))
         for axes, axis in ((upper, upper.yaxis), (lower, lower.xaxis)):
             axes.grid(axis="y")
             axis.set_major_formatter(PERCENT)
@@ -235,7 +239,7 @@ def reliability(found: Reliability, *, title: str | None = None) -> Plot:
         if title:
             figure.suptitle(title, fontsize=9.5)
 
-    top = f"in the highest bin, of mean probability {mean[-1]:.2%}, accuracy is {right[-1]:.2%}"
+    top = f"in the highest bin, of mean probability {mean[-1]:.2%}, {share} is {right[-1]:.2%}"
     text = f"Reliability diagram of {examples.sum():,.0f} examples: {top}"
     return Plot(name="reliability", description=text, draw=draw, height=1.55 * HEIGHT)
 

@@ -143,17 +143,10 @@ def read(file: Path) -> Predictions:
         ):
             raise ValueError(f"labels of shape {labels.shape} without as many probabilities and thresholds")
         return Predictions(
-            labels=labels,
-            probabilities=probabilities,
-            classes=classes,
-            split=str(found["split"]),
-            data=str(found["data"]),
-            split_digest=str(found["split_digest"]),
-            model=str(found["model"]),
-            slices=slicing.of_arrays(found),
-            thresholds=thresholds,
-            audit=found.get("audit"),
-        )
+            labels=labels, probabilities=probabilities, classes=classes, split=str(found["split"]),
+            data=str(found["data"]), split_digest=str(found["split_digest"]), model=str(found["model"]),
+            slices=slicing.of_arrays(found), thresholds=thresholds, audit=found.get("audit"),
+        )  # fmt: skip
 
 
 @contextmanager

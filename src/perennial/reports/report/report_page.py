@@ -209,7 +209,7 @@ def _test(found: Facts, config: Config, *, explain: bool) -> dict[str, Any]:
         "wide": len(matrix.names) > plots.FEW_CLASSES,
         "folded": len(matrix.names) < len(predictions.classes),
         "undrawn": plots.without_glyph(matrix.names),
-        "reliability": plots.reliability(found_bins),
+        "reliability": plots.reliability(found_bins, several=predictions.multilabel),
         "bins": [row for row in rows if row[2]],
         "confusions": most_confused(test.confusion, names, CONFUSIONS),
         "mistakes": most_confident(predictions, paths.records, paths.index, MISTAKES, draw),

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from perennial.base import documents
+from perennial.base.choices import SCORE_NAMES
 from perennial.base.config import Config
 from perennial.base.errors import DataError, PerennialError, printable
 from perennial.model.evaluation import comparison, intervals, predictions
@@ -82,17 +83,14 @@ def _compared(a: Mapping[str, Any], b: Mapping[str, Any]) -> Comparison:
         digests.append((scores.predictions, f"the file of predictions of run {record['run']}"))
     with DvcObjects() as objects:
         one, other = (predictions.read(objects.file(*each)) for each in digests)
-    if one.multilabel or other.multilabel:
-        raise DataError("their images have several labels, so only their intervals can be compared")
+    if one.multilabel != other.multilabel:
+        raise DataError("one gives one label an image, the other several, so nothing of them can be compared")
     if one.split_digest != other.split_digest:
         raise DataError("they were scored on different test images, so only their intervals can be compared")
-    return comparison.compare(
-        other.judged(),
-        Champion(
-            commit="", version=a["run"], model=one.model, model_bytes=None, classes=one.classes,
-            split_digest=one.split_digest, rescored=False, predicted=one.predicted, p=one.p, p_true=one.p_true,
-        ),
-    )  # fmt: skip
+    top, champion = other.judged(), Champion.of(one, commit="", version=a["run"])
+    if top.multilabel:  # by exact match: permutations of average precisions may take minutes
+        return comparison.counted(top, champion, comparison.correct(top, champion), ())
+    return comparison.compare(top, champion)
 
 
 def _paired(found: Comparison) -> dict[str, Any]:
@@ -150,12 +148,13 @@ def _paired_lines(found: Mapping[str, Any]) -> Iterator[str]:
     if paired is None:
         yield f"The same test images cannot be compared: {found['unpaired']}"
         return
+    exact = ", by exact match" if found["score"] == SCORE_NAMES["multilabel"] else ""
     yield (
         f"On the same {paired['examples']:,} test images, B alone is right on {paired['only_b']:,}, "
         f"A alone on {paired['only_a']:,}."
     )
     yield (
-        f"B - A: {100 * paired['gain']:+.1f} points, 95 % interval {100 * paired['gain_low']:+.1f} to "
+        f"B - A{exact}: {100 * paired['gain']:+.1f} points, 95 % interval {100 * paired['gain_low']:+.1f} to "
         f"{100 * paired['gain_high']:+.1f}, p = {paired['p_value']:.2g}"
     )
 
