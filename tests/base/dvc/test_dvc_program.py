@@ -42,7 +42,11 @@ def older(built, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_an_output_older_than_the_remote_is_fetched_from_it(older, tmp_path):
+@pytest.mark.parametrize("where", ["its remote", "the cache of another clone"])
+def test_an_output_older_than_the_remote_is_fetched_from_where_it_is(older, tmp_path, where):
+    if where == "the cache of another clone":  # which the default remote lacks
+        shutil.move(tmp_path / "store", tmp_path / "cache")
+        dvc_program.run("remote", "add", "--local", dvc_remotes.CACHE, str(tmp_path / "cache"))
     dvc_remotes.get("out", older, tmp_path / "found")
     assert (tmp_path / "found").read_text() == "it\n"
 

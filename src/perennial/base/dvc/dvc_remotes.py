@@ -7,6 +7,8 @@ from pathlib import Path
 from perennial.base.dvc.dvc_program import DvcError, root, run
 from perennial.base.errors import ConfigError
 
+CACHE = "cache-of-this-clone"  # as a remote of another checkout
+
 
 def configuration() -> dict[str, str]:
     """DVC's options by names such as `core.remote`, with absolute paths; some may be secrets."""
@@ -14,20 +16,29 @@ def configuration() -> dict[str, str]:
 
 
 def get(path: str, revision: str, to: Path) -> None:
-    """Copy a stage's output at a revision from DVC's cache, that revision's remotes, or this checkout's."""
+    """Copy a stage's output at a revision from DVC's cache, that revision's remotes, or this checkout's.
+
+    The remote that stands for the cache of another clone comes first.
+    """
     top = root()  # DVC takes paths from there
     inside = Path.cwd().relative_to(top) / path
     command = ("get", str(top), inside.as_posix(), "--rev", revision, "--out", str(to))
     try:
         run(*command)
-    except DvcError:
-        options = configuration()
-        if "core.remote" not in options:
-            raise
-        with tempfile.TemporaryDirectory(prefix="perennial-") as folder:  # only its owner can read it
-            file = Path(folder, "config")
-            file.write_text(remotes_section(options), encoding="utf-8")
-            run(*command, "--force", "--config", str(file))
+    except DvcError as error:
+        options, failed = configuration(), error
+        known = {CACHE, options.get("core.remote", CACHE)} & remotes(options).keys()
+        for name in sorted(known, key=lambda name: name != CACHE):
+            with tempfile.TemporaryDirectory(prefix="perennial-") as folder:  # only its owner can read it
+                file = Path(folder, "config")
+                file.write_text(remotes_section({**options, "core.remote": name}), encoding="utf-8")
+                try:
+                    run(*command, "--force", "--config", str(file))
+                except DvcError as other:
+                    failed = other
+                else:
+                    return
+        raise failed from None
 
 
 def remote_options(name: str | None, options: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -254,14 +254,9 @@ def _load_onnx(file: Path) -> Predict:
 
 def _tflite(precision: Precision, *, difference: float, agreement: float) -> Format:
     return Format(
-        file=f"model_{precision}.tflite",
-        convert=partial(_to_tflite, precision),
-        load=_load_tflite,
-        difference=difference,
-        agreement=agreement,
-        unsupported=ANTIALIASED,
-        any_size=False,
-    )
+        file=f"model_{precision}.tflite", convert=partial(_to_tflite, precision), load=_load_tflite,
+        difference=difference, agreement=agreement, unsupported=ANTIALIASED, any_size=False,
+    )  # fmt: skip
 
 
 def _graph(file: str, encode: Callable[[Any], bytes]) -> Format:
@@ -301,12 +296,7 @@ FORMATS: dict[str, Format] = {
     # The GraphDef as protobuf text, three times as large.
     "text_graph": _graph("graph.pbtxt", lambda graph: text_format.MessageToString(graph).encode()),
     "slim_graph": Format(
-        file="inference_graph.pb",
-        takes="float32 `input`, preprocessed",
-        convert=lambda graph, _: _binary(graph),
-        load=_load_slim_graph,
-        difference=1e-5,
-        agreement=1.0,
-        network=True,
+        file="inference_graph.pb", takes="float32 `input`, preprocessed", network=True,
+        convert=lambda graph, _: _binary(graph), load=_load_slim_graph, difference=1e-5, agreement=1.0,
     ),
-}
+}  # fmt: skip

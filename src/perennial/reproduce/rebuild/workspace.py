@@ -26,7 +26,6 @@ from perennial.orchestration.run_setup.run_environment import differing, python_
 
 log = logging.getLogger(__name__)
 NAME = re.compile(r"[0-9a-f]+-(\d+)")  # of a rebuild's folder: commit, process
-CACHE = "cache-of-this-clone"  # as a remote: what another revision made, such as a champion's predictions
 DROPPED = ("PERENNIAL_RUN", "PYTHONHOME", "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
 PRINT_PACKAGES = (
     "import json, re; from importlib import metadata; print(json.dumps({re.sub('[-_.]+', '-', "
@@ -139,10 +138,9 @@ def remove_left(base: Path) -> None:
 
 
 def _add_remotes(file: Path) -> None:
-    """Copy the DVC remotes of this project to the checkout, or its cache as one if it has no remote."""
-    options = dvc_remotes.configuration()
-    if "core.remote" not in options:
-        options |= {"core.remote": CACHE, f"remote.{CACHE}.url": str(dvc_remotes.cache_folder(options))}
+    """Copy the DVC remotes of this project to the checkout; its cache is one, too, with what others made."""
+    options = {"core.remote": dvc_remotes.CACHE, **dvc_remotes.configuration()}
+    options[f"remote.{dvc_remotes.CACHE}.url"] = str(dvc_remotes.cache_folder(options))
     file.touch(mode=0o600)
     file.chmod(0o600)  # it may hold secrets
     with file.open("a", encoding="utf-8") as stream:
