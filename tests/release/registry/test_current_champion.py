@@ -1,5 +1,6 @@
 """Whether a model may become champion, by dvc.lock, the registry and the pin alone."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,9 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from perennial.base.config import Config
-from perennial.base.errors import DataError, Failure
+from perennial.base.dvc import dvc_lock
+from perennial.base.errors import DataError, Failure, PerennialError
 from perennial.base.project.pins import ChampionPin
 from perennial.model.evaluation.results import CandidateRecord, Decision
+from perennial.release.registry import current_champion
 from perennial.release.registry.access import OpenRegistry
 from perennial.release.registry.current_champion import is_champion, judge, rolled_back
 from perennial.release.registry.push import Push
@@ -47,12 +50,13 @@ def checked(load) -> Config:
     return load()
 
 
-def opened(checkout: str, *champions: Version, pinned: Version | None = None) -> OpenRegistry:
+def opened(checkout: str, *champions: Version, pinned: Version | None = None, **server: str) -> OpenRegistry:
     """The registry of a checkout with this dvc.lock, whose model was compared with the pinned version."""
     Path("dvc.lock").write_text(checkout)
     ChampionPin(commit=pinned and pinned.commit, version=pinned and pinned.name).write()
     git = SimpleNamespace(read=lambda commit, file: LOCKS.get(commit))
-    return OpenRegistry(repository=git, registry=registry(*champions), remote=None, unreachable=None)  # type: ignore[arg-type]
+    where = {"remote": None, "unreachable": None, **server}
+    return OpenRegistry(repository=git, registry=registry(*champions), **where)  # type: ignore[arg-type]
 
 
 NEW = lock("m9", "e9")
@@ -84,6 +88,82 @@ def test_a_model_is_judged_against_the_champion_that_it_was_compared_with(
     assert found == verdict
     assert words in why
     assert bool(why) == (verdict != "promote")
+
+
+ORIGIN = {"remote": "origin"}
+
+
+def raising(error: Exception):
+    def fail(*given: object, **named: object) -> None:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("known", "pinned", "server", "pins"),
+    [
+        ((NEW, ONE, TWO), ONE, None, TWO),
+        ((NEW, ONE), ONE, None, ONE),
+        ((NEW, ONE), None, ORIGIN, ONE),
+        ((lock("m2", "e9"), ONE, TWO), ONE, None, ONE),  # the champion itself
+        ((lock("m2", "e9"), ONE, TWO, ONE), None, None, None),  # it was rolled back
+        ((NEW,), None, None, None),
+        ((NEW,), ONE, None, ONE),  # the server was not asked
+        ((NEW,), ONE, {}, ONE),
+        ((NEW,), ONE, {**ORIGIN, "unreachable": "no network"}, ONE),
+        ((NEW,), ONE, ORIGIN, None),
+    ],
+)
+def test_the_champion_is_pinned_unless_the_model_is_its_own_or_nothing_is_known_of_it(
+    known, pinned, server, pins, checked, monkeypatch
+) -> None:
+    asked, fetch = [], server is not None
+    found = opened(*known, pinned=pinned, **(ORIGIN if server is None else server))
+    ask = lambda config, **options: asked.append((config, options)) or found  # noqa: E731
+    monkeypatch.setattr(current_champion, "open_registry", ask)
+    pin, changed = current_champion.pin(checked, fetch=fetch)
+    assert (pin, changed) == (ChampionPin.read(), pinned != pins)
+    assert (pin.version, pin.commit) == (pins and pins.name, pins and pins.commit)
+    assert asked == [(checked, {"fetch": fetch})]
+
+
+def test_the_champion_stays_pinned_where_the_registry_cannot_be_read(checked, monkeypatch) -> None:
+    opened(NEW, pinned=ONE)
+    monkeypatch.setattr(current_champion, "open_registry", raising(PerennialError("damaged")))
+    assert current_champion.pin(checked) == (ChampionPin.read(), False)
+    assert ChampionPin.read().version == "v0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("stored", "remote", "error"),
+    [
+        (None, {}, None),
+        ("there", {}, None),
+        ("gone", {}, DataError),
+        ("gone", {"core.remote": "x"}, PerennialError),
+    ],
+)
+def test_a_champion_whose_predictions_cannot_be_fetched_is_said_before_the_training(
+    stored, remote, error, checked, monkeypatch
+) -> None:
+    path = "metrics/predictions.npz"
+    out = f"outs: [{{path: {path if stored else 'x'}, md5: p}}]"
+    made = dvc_lock.parse(f"stages: {{evaluate: {{cmd: e, {out}}}}}", "dvc.lock")
+    asked, found = [], opened(NEW, ONE, TWO)
+    fetch = raising(PerennialError("no such object")) if stored == "gone" else lambda *given: None
+    monkeypatch.setattr(current_champion, "open_registry", lambda config, *, fetch: found)
+    monkeypatch.setattr(current_champion.dvc_remotes, "configuration", lambda: remote)
+    for name, value in (("paths", {"predictions": path}), ("recorded", made)):
+        monkeypatch.setattr(current_champion.revision, name, {TWO.commit: value}.__getitem__)
+    monkeypatch.setattr(current_champion.revision, "fetch_output", lambda *to: asked.append(to) or fetch())
+    refused = r"champion v0\.0\.2; nothing was trained"
+    with pytest.raises(error, match=refused) if error else nullcontext() as said:
+        assert current_champion.require_available(checked) == "v0.0.2"
+    assert error is None or said.type is error
+    assert [to[:2] for to in asked] == [(TWO.commit, path)] * bool(stored)
+    found = opened(NEW)
+    assert current_champion.require_available(checked) is None
 
 
 def test_what_the_gate_rejects_is_rejected_for_its_reasons(checked: Config) -> None:
