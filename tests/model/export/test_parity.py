@@ -1,5 +1,6 @@
 """Parity of exports with the predictions of the scored model."""
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -169,9 +170,9 @@ def test_a_format_within_its_bounds_is_reported() -> None:
 @pytest.mark.parametrize(
     ("probabilities", "difference", "message"),
     [
-        ([[0.75, 0.25], [0.5, 0.5], [0.125, 0.75]], 0.1, r"example 2 .* of cat, expected 0\.25 .*1 of 3"),
-        ([[0.75, 0.25], [0.5, 0.5], [np.nan, 0.75]], 0.1, r"example 2 .* of cat, expected 0\.25 .*1 of 3"),
-        ([[0.75, 0.5], [0.25, 0.5], [0.25, 0.875]], 0.1, r"example 0 .* of dog, expected 0\.25 .*3 of 3"),
+        ([[0.75, 0.25], [0.5, 0.5], [0.125, 0.75]], 0.1, r"example 2 .* of cat, expected 0\.25 .*; 1 of 3"),
+        ([[0.75, 0.25], [0.5, 0.5], [np.nan, 0.75]], 0.1, r"example 2 .* of cat, expected 0\.25 .*; 1 of 3"),
+        ([[0.75, 0.5], [0.25, 0.5], [0.25, 0.875]], 0.1, r"example 0 .* of dog, expected 0\.25 .*; 3 of 3"),
         ([[0.75, 0.25], [0.5, 0.5], [0.625, 0.375]], 0.5, r"1 of 3 test examples another class .* 100\.0%"),
         ([[0.25, 0.75], [0.5, 0.5], [0.25, 0.75]], 0.5, "1 of 3 test examples another class"),
         ([[0.75, 0.25], [0.5, 0.5]], 0.5, "2 test examples, expected 3"),
@@ -206,11 +207,19 @@ def test_probabilities_that_contradict_the_class_are_caught() -> None:
         compared.report(1.0)
 
 
-def test_a_format_that_does_not_load_is_named(grey: Scored, tmp_path: Path) -> None:
-    job = grey.exported(tmp_path).model_copy(update={"formats": ("tflite_float32",)})
-    files.write_bytes(job.export / EXTRA / FORMATS["tflite_float32"].file, b"none")
-    with pytest.raises(QualityError, match=r"^tflite_float32 .*load: .*export\.formats"):
-        parity.compare(job)
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        (EXTRA / FORMATS["tflite_float32"].file, r"^tflite_float32 does not load: .*export\.formats"),
+        ("saved_model.pb", r"^SavedModel does not load: (?!.*export\.formats)"),
+    ],
+    ids=["another format", "the SavedModel"],
+)
+def test_a_format_that_does_not_load_is_named(grey, tmp_path, file, message) -> None:
+    export = shutil.copytree(grey.job.export, tmp_path / "export")
+    files.write_bytes(export / file, b"none")
+    with pytest.raises(QualityError, match=message):
+        parity.compare(grey.job.model_copy(update={"export": export, "formats": ("tflite_float32",)}))
 
 
 def apart(job: Job, log: Path, program: str = PROGRAM) -> tuple[FormatReport, ...]:

@@ -118,14 +118,14 @@ def raising(error: Exception):
 def test_the_champion_is_pinned_unless_the_model_is_its_own_or_nothing_is_known_of_it(
     known, pinned, server, pins, checked, monkeypatch
 ) -> None:
-    asked, fetch = [], server is not None
+    asked, options = [], {} if server is None else {"fetch": True}
     found = opened(*known, pinned=pinned, **(ORIGIN if server is None else server))
     ask = lambda config, **options: asked.append((config, options)) or found  # noqa: E731
     monkeypatch.setattr(current_champion, "open_registry", ask)
-    pin, changed = current_champion.pin(checked, fetch=fetch)
+    pin, changed = current_champion.pin(checked, **options)
     assert (pin, changed) == (ChampionPin.read(), pinned != pins)
     assert (pin.version, pin.commit) == (pins and pins.name, pins and pins.commit)
-    assert asked == [(checked, {"fetch": fetch})]
+    assert asked == [(checked, {"fetch": server is not None})]
 
 
 def test_the_champion_stays_pinned_where_the_registry_cannot_be_read(checked, monkeypatch) -> None:
@@ -151,18 +151,26 @@ def test_a_champion_whose_predictions_cannot_be_fetched_is_said_before_the_train
     out = f"outs: [{{path: {path if stored else 'x'}, md5: p}}]"
     made = dvc_lock.parse(f"stages: {{evaluate: {{cmd: e, {out}}}}}", "dvc.lock")
     asked, found = [], opened(NEW, ONE, TWO)
-    fetch = raising(PerennialError("no such object")) if stored == "gone" else lambda *given: None
-    monkeypatch.setattr(current_champion, "open_registry", lambda config, *, fetch: found)
+
+    def copied(commit: str, path: str, to: Path) -> None:
+        asked.append((commit, path, to.name, to.is_absolute() and to.parent.is_dir()))
+        if stored == "gone":
+            raise PerennialError("no such object")
+
+    registries = {(id(checked), False): found}
+    monkeypatch.setattr(
+        current_champion, "open_registry", lambda config, *, fetch: registries[id(config), fetch]
+    )
     monkeypatch.setattr(current_champion.dvc_remotes, "configuration", lambda: remote)
     for name, value in (("paths", {"predictions": path}), ("recorded", made)):
         monkeypatch.setattr(current_champion.revision, name, {TWO.commit: value}.__getitem__)
-    monkeypatch.setattr(current_champion.revision, "fetch_output", lambda *to: asked.append(to) or fetch())
+    monkeypatch.setattr(current_champion.revision, "fetch_output", copied)
     refused = r"champion v0\.0\.2; nothing was trained"
     with pytest.raises(error, match=refused) if error else nullcontext() as said:
         assert current_champion.require_available(checked) == "v0.0.2"
     assert error is None or said.type is error
-    assert [to[:2] for to in asked] == [(TWO.commit, path)] * bool(stored)
-    found = opened(NEW)
+    assert asked == [(TWO.commit, path, "predictions", True)] * bool(stored)
+    registries[id(checked), False] = opened(NEW)
     assert current_champion.require_available(checked) is None
 
 
