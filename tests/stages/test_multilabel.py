@@ -64,6 +64,7 @@ def test_labels_are_learnt_scored_and_predicted_from_thresholds_on():
     )
 
 
+@pytest.mark.fast_rows("none")  # the others keep images in memory
 @pytest.mark.parametrize("cache", ["memory", "none"])
 @pytest.mark.usefixtures("there")
 def test_a_resumed_training_ends_with_the_same_weights(cache):
