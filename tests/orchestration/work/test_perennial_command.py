@@ -41,7 +41,7 @@ def test_a_command_that_a_signal_ended_failed(program: Path) -> None:
 
 def test_an_interrupted_command_may_save(program: Path, tmp_path: Path) -> None:
     program.write_text(
-        f"#!/bin/sh\ntrap 'touch {tmp_path}/saved; exit 75' TERM\necho ready >&2\nsleep 600 & wait\n"
+        f"#!/bin/sh\ntrap 'touch {tmp_path}/saved; exit 75' TERM\nsleep 600 & echo ready >&2\nwait\n"
     )
 
     def interrupt(line: str) -> None:
