@@ -153,7 +153,7 @@ def test_records_in_bulk_are_found_as_they_are_one_by_one(inspected):
         if one is not None:
             assert one.problems == other.problems
             assert one.labels.tolist() == other.labels.tolist()
-            assert one.hashed[0].tolist() == other.hashed[0].tolist()
+            assert one.hashed[0].tobytes() == other.hashed[0].tobytes()
 
     hunt(reframed(), check)
 

@@ -48,7 +48,7 @@ def exact(digits, tmp_path_factory):
 def answers(outcome, split):
     """The logits of the model that was written, and the labels, of all examples of a split."""
     model, description = model_folder.load(outcome.config.paths.model)
-    folder, label_map = outcome.config.paths.records, LabelMap.of(outcome.config.model)
+    folder, label_map = outcome.config.paths.records, LabelMap(outcome.config.model.labels_offset)
     batches = pipeline.batches(
         folder, manifest.load(folder), split, description.pixels,
         batch_size=100, label_map=label_map, cache_mb=0,

@@ -112,10 +112,8 @@ def _source(config: Config, scratch: Path) -> Source:
 
 def _adapted(examples: Examples, config: Config) -> Examples:
     """The examples with transparent and large images as the parameters say."""
-    adapted = examples.with_transparency(config.dataset.transparency)
-    if config.dataset.max_side is None or isinstance(adapted.images, FixedSizeImages):
-        return adapted
-    return adapted.with_max_side(config.dataset.max_side)
+    of_one_size = isinstance(examples.images, FixedSizeImages)
+    return examples.adapted(config.dataset.transparency, None if of_one_size else config.dataset.max_side)
 
 
 @contextmanager

@@ -56,7 +56,7 @@ def test_images_and_labels_are_those_of_the_batches_in_the_order_asked_for(raw):
     assert np.array_equal(pixels(pickle.loads(pickle.dumps(test)), range(PER_BATCH)), PIXELS[5])
     images = list(train.images(range(20)))
     assert {image._replace(encoded=b"") for image in images} == {Image(b"", "png", 32, 32)}
-    assert train.encoded_bytes == sum(len(image.encoded) for image in images)
+    assert train.image_bytes.sum() == sum(len(image.encoded) for image in images)
 
 
 def test_the_list_of_classes_may_be_absent(raw):

@@ -135,7 +135,7 @@ def test_images_come_in_the_order_asked_for_here_and_in_another_process(packed):
     assert [image.filename for image in found] == [examples.names[number] for number in (2, 0, 1, 0)]
     assert {image.filename: image.encoded for image in found} == contents
     assert list(pickle.loads(pickle.dumps(examples)).images([2, 0, 1, 0])) == found
-    assert examples.encoded_bytes == sum(map(len, contents.values()))
+    assert examples.image_bytes.sum() == sum(map(len, contents.values()))
 
 
 def test_what_is_no_image_is_a_bad_image_whatever_its_name(packed):

@@ -15,7 +15,7 @@ def classes(tmp_path):
     def of(lists, used=(0, 1, 2), **options):
         for name, content in lists.items():
             (tmp_path / name).write_bytes(content)
-        return class_lists.read_all([tmp_path / name for name in sorted(lists)], used, **options)
+        return class_lists.classes([tmp_path / name for name in sorted(lists)], {}, used, **options)
 
     return of
 

@@ -70,7 +70,7 @@ def test_images_come_in_the_order_asked_for_with_their_sizes(source):
     images = list(examples.images(range(359)))
     assert list(examples.images([7, 3])) == [images[7], images[3]]
     assert {image._replace(encoded=b"") for image in images} == {Image(b"", "png", 8, 8)}
-    assert examples.encoded_bytes == sum(len(image.encoded) for image in images)
+    assert examples.image_bytes.sum() == sum(len(image.encoded) for image in images)
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_images_and_labels_come_in_the_order_asked_for_with_their_sizes(read):
         assert np.array_equal(PIL.Image.open(io.BytesIO(image.encoded)), pixels)
         assert (image.height, image.width) == (3, 4)
     assert read().labels.tolist() == [1, 0]
-    assert read().encoded_bytes == sum(len(image.encoded) for image in found)
+    assert read().image_bytes.sum() == sum(len(image.encoded) for image in found)
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ BODIES = {
     "a huge integer": ({"instances": [[[[10**30]]]]}, 400, "integers from 0 to 255|not JSON"),
     "a bomb": (image(header_only(50_000, 50_000)), 400, "2500000000 pixels, the limit is 100000"),
     "a larger image": (image(saved_as(PIL.Image.new("L", (400, 300)), "WEBP")), 400, "120000 pixels"),
-    "no image": (image(b"%PDF-1.7"), 400, r"it is a PDF; save it as PNG or JPEG"),
+    "no image": (image(b"%PDF-1.7"), 400, r"it is a PDF; `magick mogrify -format png FILE` converts it"),
     "an empty file": (image(b""), 400, "it is empty"),
     "half a JPEG": (image(JPEG[: len(JPEG) // 2]), 400, "incomplete"),
     "a GIF": (saved_as(GREY, "GIF"), 400, "the body: it is a GIF; `magick mogrify -format png FILE` converts"),

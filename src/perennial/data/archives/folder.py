@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from perennial.base import files
@@ -22,25 +22,19 @@ def folder_contents(folder: Path) -> list[Member]:
         member = Member(name, 0, _size(entry), folder=entry.is_dir())
         names.add(name.encode(), folder=member.folder)
         found.append(member)
-    log_leftovers(folder, ignored)
+    _log_leftovers(folder, ignored)
     if all(member.folder for member in found):
         raise DataError(f"{folder} holds no files")
     return found
 
 
-def without_leftovers(members: Iterable[Member], where: Path) -> Iterator[Member]:
-    """Yield the members of an archive that no desktop or tool leaves behind; a line names the others."""
-    ignored = []
-    for member in members:
-        if leftover(member.name):
-            ignored.append(member.name)
-        else:
-            yield member
-    log_leftovers(where, ignored)
+def without_leftovers(names: Sequence[str], where: Path) -> list[str]:
+    """The names of what no desktop or tool leaves behind; a line names the others."""
+    _log_leftovers(where, [name for name in names if leftover(name)])
+    return [name for name in names if not leftover(name)]
 
 
-def log_leftovers(where: Path, ignored: Sequence[str]) -> None:
-    """Name and count files that are ignored."""
+def _log_leftovers(where: Path, ignored: Sequence[str]) -> None:
     if ignored:
         log.info(
             "%s: ignored %d files and folders that desktops or tools leave: %s",

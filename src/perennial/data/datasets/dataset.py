@@ -45,19 +45,12 @@ class Examples:
     kinds: NDArray[np.uint8] | None = None  # [N], 0 for the source's own, DRAWN or CHOSEN; None: all its own
     max_side: int | None = None  # pixels to which `images` reduces the longer side
 
-    def with_transparency(self, transparency: Transparency) -> Self:
-        """The examples with transparent pixels dropped or composited on white."""
+    def adapted(self, transparency: Transparency, max_side: int | None) -> Self:
+        """The examples with transparent pixels dropped or on white, and larger images reduced to `max_side`."""
         images: Any = self.images
-        return replace(self, images=partial(images, transparency=transparency)) if self.alpha else self
-
-    def with_max_side(self, max_side: int) -> Self:
-        """The examples with larger images reduced to this longer side, in pixels."""
-        return replace(self, images=partial(_limited, self.images, max_side), max_side=max_side)
-
-    @property
-    def encoded_bytes(self) -> int:
-        """Approximate size of all images in bytes."""
-        return int(self.image_bytes.sum())
+        images = partial(images, transparency=transparency) if self.alpha else images
+        images = images if max_side is None else partial(_limited, images, max_side)
+        return replace(self, images=images, max_side=max_side)
 
 
 def _limited(images: Images, max_side: int, indices: Sequence[int]) -> Iterator[Image | BadImage]:

@@ -88,7 +88,7 @@ def for_record(image: Image, filename: str, transparency: Transparency) -> Image
         parsed = png_file.check(image.encoded)
         opened = _opened_png(image.encoded, parsed)
         opened.load()
-        white = transparency == "white" and alpha.is_transparent(opened)
+        white = transparency == "white" and opened.has_transparency_data
         if parsed.window and not white:
             hidden = alpha.holds_the_picture(opened, np.asarray(decode.plain(opened)))
             return image._replace(hidden=hidden)

@@ -11,11 +11,6 @@ GRAYS = {"1", "L", "LA", "La", "I;16", "I;16B", "I;16L", "I;16N"}
 FLAT, CONTRAST = 8, 64
 
 
-def is_transparent(image: PIL.Image.Image) -> bool:
-    """Whether a loaded image has an alpha channel or a transparent colour."""
-    return image.has_transparency_data
-
-
 def on_white(image: PIL.Image.Image) -> PIL.Image.Image:
     """Composite a transparent image on white; returns 8-bit grey or RGB."""
     colours = _with_alpha(image)
@@ -25,7 +20,7 @@ def on_white(image: PIL.Image.Image) -> PIL.Image.Image:
 
 def holds_the_picture(image: PIL.Image.Image, pixels: NDArray[np.uint8]) -> bool:
     """Whether the pixels of an image show nothing without its alpha channel, which shows something."""
-    if not is_transparent(image) or int(np.ptp(pixels, axis=(0, 1)).max()) > FLAT:
+    if not image.has_transparency_data or int(np.ptp(pixels, axis=(0, 1)).max()) > FLAT:
         return False
     least, most = _with_alpha(image).getchannel("A").getextrema()
     return most - least >= CONTRAST  # type: ignore[operator]  # one band has two numbers

@@ -71,7 +71,7 @@ def check_coefficients(encoded: bytes, found: jpeg.Jpeg) -> None:
 
 def plain(image: PIL.Image.Image, transparency: Transparency = "drop") -> PIL.Image.Image:
     """Convert a loaded image to 8-bit grey or RGB, like TensorFlow: upper byte of 16-bit samples, no alpha."""
-    if transparency == "white" and alpha.is_transparent(image):
+    if transparency == "white" and image.has_transparency_data:
         return alpha.on_white(image)
     if image.mode in {"L", "RGB"}:
         return image

@@ -218,11 +218,6 @@ def _vgg_crop(
     return full, transforms.random_offsets(draws, (VGG_TOP, VGG_LEFT), full, (target.height, target.width))
 
 
-def vgg_finished(images: tf.Tensor, _: tf.Tensor, target: Target) -> tf.Tensor:
-    """Subtract the means."""
-    return _minus_means(images, target)
-
-
 def vgg_evaluation(images: tf.Tensor, target: Target) -> tf.Tensor:
     """Resize to the smallest short side, crop the center, and subtract the means."""
     high, wide = _shape(transforms.spatial_size(images), sides(target)[0])
@@ -261,7 +256,8 @@ INCEPTION = Preprocessing(
 VGG = Preprocessing(
     evaluation=vgg_evaluation,
     distortion=transforms.Distortion(
-        placed=vgg_placed, windows=vgg_windows, cut=vgg_cut, finished=vgg_finished
+        placed=vgg_placed, windows=vgg_windows, cut=vgg_cut,
+        finished=lambda images, _, target: _minus_means(images, target),
     ),
     resizes="always",
-)
+)  # fmt: skip

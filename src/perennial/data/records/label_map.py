@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from perennial.base.choices import Split
-from perennial.base.config.data import ModelConfig
 from perennial.base.errors import ConfigError, DataError
 from perennial.data.records.manifest import Manifest
 from perennial.data.tfrecord import example
@@ -15,12 +14,7 @@ from perennial.data.tfrecord import example
 class LabelMap:
     """Maps the labels of records to those of a model."""
 
-    offset: int = 0  # classes that the model leaves out
-
-    @classmethod
-    def of(cls, model: ModelConfig) -> "LabelMap":
-        """Create the map for a model with these options."""
-        return cls(model.labels_offset)
+    offset: int = 0  # classes that the model leaves out: model.labels_offset
 
     def __call__(self, labels: Any) -> Any:
         """Convert the records' labels to the model's; array or tensor in, same type out."""

@@ -220,7 +220,7 @@ def parts(shard: PlannedShard, examples: Examples, part_bytes: int) -> list[NDAr
 
 def record_bytes(examples: Examples) -> float:
     """Mean size of a record."""
-    return examples.encoded_bytes / max(len(examples.labels), 1) + RECORD_BYTES
+    return float(examples.image_bytes.sum()) / max(len(examples.labels), 1) + RECORD_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)

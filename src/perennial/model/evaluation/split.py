@@ -107,7 +107,7 @@ def evaluate(
     model, description = load()
     description = description.model_copy(update={"mirror": description.mirror or mirror})
     require_finite(model)
-    label_map, classes = LabelMap.of(description.options), description.classes
+    label_map, classes = LabelMap(description.options.labels_offset), description.classes
     if classes != (known := label_map.classes(data)):
         raise DataError(f"the model has the classes {classes}, {folder} has {known}")
     if description.task != data.task:
@@ -199,7 +199,7 @@ def _logits(
     folder, pixels = config.paths.records, description.pixels
     batches = pipeline.batches(
         folder, data, split, pixels, batch_size=config.evaluate.batch_size,
-        label_map=LabelMap.of(description.options),
+        label_map=LabelMap(description.options.labels_offset),
     )  # fmt: skip
     with pipeline.naming_shards(folder, data), _naming_sizes(folder, data, split, pixels):
         yield from inference.batch_logits(predict, batches)

@@ -45,7 +45,7 @@ class Assembly:
     @cached_property
     def label_map(self) -> LabelMap:
         """Which classes the model has."""
-        return LabelMap.of(self.config.model)
+        return LabelMap(self.config.model.labels_offset)
 
     @cached_property
     def per_class(self) -> list[int]:

@@ -149,7 +149,7 @@ class CheckpointScorer:
             self.split,
             description.pixels,
             batch_size=self._batch_size,
-            label_map=LabelMap.of(description.options),
+            label_map=LabelMap(description.options.labels_offset),
             # TensorFlow discards the cache of a dataset that is not read to the end.
             cache_mb=0 if self.partial else self._memory_mb,
         ).take(math.ceil(self.examples / self._batch_size))

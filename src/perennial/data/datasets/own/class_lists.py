@@ -83,17 +83,6 @@ def decoded_text(content: bytes, where: object) -> str:
     return text
 
 
-def read_all(lists: Sequence[Path], used: Sequence[int], *, whole: bool = True) -> tuple[str, ...]:
-    """Read the classes from lists, which must agree; without a list, the used labels name themselves."""
-    if not lists:
-        return tuple(str(label) for label in range(max(used, default=-1) + 1))
-    first, *others = ((file, read(file, used, whole=whole)) for file in lists)
-    for file, names in others:
-        if names != first[1]:
-            raise DataError(f"{file} lists other classes than {first[0].name}; remove the wrong one")
-    return first[1]
-
-
 def read(file: Path, used: Sequence[int], *, whole: bool = True) -> tuple[str, ...]:
     """Read the classes in the order of their ids; `used`: the labels that examples have.
 
@@ -225,10 +214,16 @@ def _by_id(names: Mapping[int, str], file: Path, used: Sequence[int]) -> tuple[s
 
 
 def classes(lists: Sequence[Path], texts: Texts, used: Sequence[int], *, whole: bool = True) -> tuple[str, ...]:
-    """The classes of records; `whole`: these are all of the data, and may settle how a list is meant."""
+    """The classes of records, of which all lists must say the same.
+
+    `whole`: these records are all of the data, and may settle how a list is meant.
+    """
     if not lists:
         return _of_texts(texts, used)
-    found = read_all(lists, used, whole=whole)
+    (first, found), *others = ((file, read(file, used, whole=whole)) for file in lists)
+    for file, names in others:
+        if names != found:
+            raise DataError(f"{file} lists other classes than {first.name}; remove the wrong one")
     _require_texts(found, texts, " and ".join(file.name for file in lists))
     return found
 

@@ -88,7 +88,8 @@ class Contents(NamedTuple):
 
 def contents(members: Iterable[Member], where: Path) -> Contents:
     """Sort the members of a folder or archive."""
-    whole = {member.name: member for member in without_leftovers(members, where)}
+    there = {member.name: member for member in members}
+    whole = {name: there[name] for name in without_leftovers(list(there), where)}
     if lost := [name for name in whole if hidden(name)]:
         raise DataError(f"{where}: hidden files or folders: {some(lost)}; rename or remove them")
     tree, documents = split_folders.without_documents(whole)

@@ -39,11 +39,6 @@ class Named(NamedTuple):
         """The number of values that name one image."""
         return sum(len(each) == 1 for each in self.files)
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether each value names one image."""
-        return bool(self.files) and self.clear == len(self.files) and not self.ambiguous
-
 
 class Images:
     """The images that a table may name, up to case and Unicode normalization."""
@@ -92,7 +87,7 @@ class Images:
         folders = {f"{above}/" * bool(above): 0, "": 0}
         ways = [lambda value, each=each: self._whole.get(folded(f"/{each}{value}"), []) for each in folders]
         whole = [self._told_apart(values, way, splits) for way in ways]
-        if fitting := [each for each in whole if each.is_whole]:
+        if fitting := [each for each in whole if each.files and each.clear == len(each.files)]:
             return fitting[0]._replace(ambiguous=any(each.files != fitting[0].files for each in fitting))
         ends = (self._ending, partial(self._ending, stem=True))
         parts = [self._told_apart(values, way, splits) for way in ends]

@@ -13,7 +13,7 @@ from pathlib import Path
 from perennial.base import files
 from perennial.base.choices import SPLIT_WORDS, Split, split_named
 from perennial.base.errors import DataError, listed
-from perennial.data.archives import leftover, log_leftovers
+from perennial.data.archives import without_leftovers
 from perennial.data.datasets.own import foreign
 from perennial.data.datasets.own.class_lists import ABOVE, is_class_list
 
@@ -147,9 +147,7 @@ def in_folder(folder: Path) -> dict[str, Path]:
 
 def chosen_below(names: Iterable[str], where: Path) -> dict[str, str]:
     """Return the raw name of each file that belongs to the data; one line names those that are left out."""
-    found_names = sorted(names)
-    log_leftovers(where, [name for name in found_names if leftover(name)])
-    names = [name for name in found_names if not leftover(name)]
+    names = without_leftovers(sorted(names), where)
     inside = _below_one_folder(names)
     try:
         kept, left = chosen(inside)
