@@ -281,10 +281,11 @@ def _head(results: Results) -> str:
 
 
 def _transfer(results: Results) -> str:
-    starts = sorted(results["then"], reverse=True)  # random weights, and decays from 1.0 on
+    starts = sorted(results["then"], reverse=True)  # random weights, then the others by their layer decay
     row = [f"{mean(scores):.1%} ± {100 * stdev(scores):.1f}" for scores in map(results["then"].get, starts)]
     measured = f"Test accuracy, mean and standard deviation of {results['seeds']} seeds"
-    return _origin(results, measured) + "\n" + _table(starts, [row])
+    shown = [f"`layer_decay: {start}`" if start[0].isdigit() else start for start in starts]
+    return _origin(results, measured) + "\n" + _table(shown, [row])
 
 
 def _tune(results: Results) -> str:
