@@ -18,7 +18,7 @@ from perennial.base import config
 from perennial.base.errors import ConfigError
 from perennial.base.params import options
 from perennial.model.evaluation import confidence, inference, split
-from perennial.model.export import parity, saved_model
+from perennial.model.export import features, parity, saved_model
 from perennial.model.export.export_formats import FORMATS
 from perennial.model.inference.classifier import Classifier
 from perennial.model.models.model_folder import Confidence
@@ -75,6 +75,13 @@ def test_evaluation_has_the_same_logits_on_one_device_and_several(mirrored: Mirr
     world = mirrored.world
     predict = inference.on_devices(world.model, world.description, devices)
     np.testing.assert_allclose(predict(tf.constant(world.images)), mirrored.logits, atol=1e-5)
+
+
+def test_the_reference_of_drift_counts_the_classes_of_the_mean(mirrored: Mirrored) -> None:
+    world = mirrored.world
+    encoded = tf.constant([tf.io.encode_png(image).numpy() for image in world.images])
+    found = features.Measured(world.model, world.description)(encoded)
+    np.testing.assert_allclose(found.logits, mirrored.logits, atol=1e-5)
 
 
 @pytest.mark.fast_rows("multiclass-tflite_int8", "multilabel-slim_graph")
