@@ -18,6 +18,7 @@ WINDOWS, ALIBI  of the subject drift: windows without drift of each size (defaul
 DRAWN           of the subject drift_references: windows without drift of each row (default 1000)
 PLACES          of the subject label_queues (default 200)
 YEARS           of each row of the subject years (default 200)
+REPEATS         of each row of the subject cross_validation (default 2000)
 PEAK_TFLOPS     what the GPU's data sheet promises for bfloat16, where gpu_speed.py does not know it
 
 Without a folder the data are generated, in the same format and number, under .work/benchmarks/data. The peers
@@ -28,6 +29,7 @@ import sys
 
 from benchmarks import (
     convert,
+    cross_validation,
     drift,
     drift_references,
     fast,
@@ -72,6 +74,7 @@ SUBJECTS = {
     "gate_labels": gate_labels.measure,
     "years": years.measure,
     "label_queues": label_queues.measure,
+    "cross_validation": cross_validation.measure,
     "drift": drift.measure,
     "drift_references": drift_references.measure,
     "main_job": main_job.measure,

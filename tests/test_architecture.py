@@ -46,11 +46,11 @@ LINES = {
     "live": 4_730,
     "reports": 1_770,
     "orchestration": 5_688,
-    "project": 3_642,
+    "project": 4_019,
     "reproduce": 2_763,
-    "cli": 3_363,
+    "cli": 3_392,
 }
-ALL_LINES = 63_035  # of src, tasks and flows
+ALL_LINES = 63_441  # of src, tasks and flows
 # Layers whose functions are imported by their bare name only if no other module has a function of that name.
 OWN_NAMES = ("model", "stages", "reports", "project", "reproduce", "cli")
 # Names for programs that use the package; nothing here does.

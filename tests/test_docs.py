@@ -110,7 +110,9 @@ def test_every_command_and_option_of_a_page_exists() -> None:
     commands = all_commands()
     for file in (ROOT / "README.md", *(DOCS / page for page in PAGES)):
         text = file.read_text(encoding="utf-8")
-        for name, rest in re.findall(r"(?:`|\$ |^ {4})perennial ([a-z]+)([^`\n#]*)", text, re.MULTILINE):
+        for name, rest in re.findall(
+            r"(?:`|\$ |^ {4})perennial ([a-z]+(?:-[a-z]+)*)([^`\n#]*)", text, re.MULTILINE
+        ):
             options = {option for each in commands[name].params for option in each.opts} | {"--help"}
             assert set(re.findall(r"(?<!\S)\[?(--[\w-]+)", rest)) <= options, (file, name)
 

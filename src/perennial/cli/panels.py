@@ -59,6 +59,7 @@ PANELS: Mapping[str, Mapping[str, Listed]] = {
         "worker": Listed("Work for the deployments of this project.", "workers", "project_commands"),
         "monitor": Listed("Look for a reason to retrain; test the alerts.", "monitor", "run_commands"),
         "tune": Listed("Search settings by validation scores; keep the best.", "tune", "project_commands"),
+        "cross-validate": Listed("Score and check all images.", "cross-validate", "project_commands"),
         "test": Listed("Run all stages once on a small sample, elsewhere.", "components", "project_commands"),
         "rehearse": Listed("Run the pipeline under faults.", "rehearse", "reproduce_commands"),
         "add": Listed("Install an extra, such as tune or onnx.", "components", "project_commands"),

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from perennial.project.upgrade.upgrade import Upgraded
 
 app = typer.Typer(rich_markup_mode=None)
+FOLDS, SMALL = 5, 500  # folds by default; images, below which `start` recommends a cross-validation
 
 
 @command(app, "new")
@@ -114,6 +115,9 @@ def _started(done: "Started") -> Iterator[str]:
     time = "a minute" if done.minutes <= 1 else f"{math.ceil(done.minutes)} minutes"
     if (Project.find().root / FLOWS).is_dir():
         yield f"next: perennial run (the training takes about {time} here)"
+        if done.images.images < SMALL:
+            minutes = math.ceil(FOLDS * done.minutes)
+            yield f"then: perennial cross-validate (about {minutes} minutes): scores and checks all images"
     else:
         photos = shlex.quote(str(done.images.path))
         yield f"next: perennial new NAME --photos {photos}, which makes a project; this folder is none"
@@ -187,30 +191,54 @@ def _tune(
 ) -> None:
     if trials is not None and minutes is not None:
         raise ConfigError("--trials and --minutes exclude each other; leave one out")
+    if find_spec("optuna") is None:
+        raise ConfigError("perennial tune needs Optuna; nothing was started; `perennial add tune` installs it")
     started, checked = time.monotonic(), config.load(params)
     _require_ready(params, checked)
-    from perennial.project.tune import search_result, tune, winner
+    from perennial.project.tune import search_result, training_process, tune
 
     tune.check(params, search)
     trials = tune.TRIALS if trials is None and minutes is None else trials
     budget = tune.Budget(trials=trials, minutes=minutes, started=started)
     work = checked.paths.work
     with locks.held(work / "tune.lock", "tune", busy="another search works here"):
-        winner.prepare_data(checked)
+        training_process.prepare_data(checked)
         with locks.stage(work, "tune"):  # no other stage may change the data meanwhile
             found = tune.Search(params, search)
             found.announce(budget)
             tune.search(found, budget, pinned=weights_are_pinned(params))
             before = found.present_trial
-            written = winner.choose(found)
+            written = tune.choose(found)
         document = search_result.write(found, before, written=written)
     output(document, search_result.lines(document))
 
 
+@command(app, "cross-validate", epilog="One that was interrupted goes on, and trains no fold again.")
+def _cross_validate(
+    params: ParamsOption = PARAMS,
+    *,
+    folds: int = typed(
+        "Trainings, each without another part of the images.", default=FOLDS, min=2, metavar="K"
+    ),
+) -> None:
+    checked = config.load(params)
+    _require_ready(params, checked)
+    from perennial.project.cross_validation import cross_validation, out_of_fold
+    from perennial.project.tune import training_process
+
+    training_process.require_trainable(checked)
+    work = checked.paths.work
+    with locks.held(work / "cross-validate.lock", "cross-validate", busy="another one works here"):
+        training_process.prepare_data(checked)
+        with locks.stage(work, "cross-validate"):  # no other stage may change the data meanwhile
+            found = cross_validation.CrossValidation(params, folds, pinned=weights_are_pinned(params))
+            found.train()
+            document = out_of_fold.write(found)
+    output(document, out_of_fold.lines(document))
+
+
 def _require_ready(params: Path, checked: Config) -> None:
-    """Check code, packages and outputs as before a training, and that Optuna is there."""
-    if find_spec("optuna") is None:
-        raise ConfigError("perennial tune needs Optuna; nothing was started; `perennial add tune` installs it")
+    """Check code, packages and outputs as before a training."""
     tie_to_checkout(params)
     outputs.require_outputs(checked.paths)
     environment.require("train")

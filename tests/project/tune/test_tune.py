@@ -17,9 +17,8 @@ from typer.testing import CliRunner
 from perennial.base.config import load
 from perennial.base.errors import ConfigError, InputsChanged, Interrupted, PerennialError
 from perennial.cli import app
-from perennial.project.tune.trial import LOG
-from perennial.project.tune.tune import Budget, Search, _failed, check, search
-from perennial.project.tune.winner import choose
+from perennial.project.tune.training_process import LOG
+from perennial.project.tune.tune import Budget, Search, _failed, check, choose, search
 from perennial.stages.initialize import initialize
 
 pytestmark = pytest.mark.timing

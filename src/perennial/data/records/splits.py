@@ -20,14 +20,14 @@ def held_out(
     none: random number generators change between versions, and most named examples keep their split when
     others are added. Those that rank near the last one held out may move.
     """
-    ranks = _ranks(salt, names or range(len(labels)))
+    ranked = ranks(salt, names or range(len(labels)))
     chosen = np.zeros(len(labels), np.bool_)
     for label in np.flatnonzero(np.bincount(labels)):
         members = np.flatnonzero(labels == label)
         if len(members) < 2:
             raise ValueError(f"class {label} has {len(members)} example, too few to hold one out")
         count = min(max(round(fraction * len(members)), 1), len(members) - 1)
-        chosen[members[np.argsort(ranks[members], kind="stable")[:count]]] = True
+        chosen[members[np.argsort(ranked[members], kind="stable")[:count]]] = True
     return chosen
 
 
@@ -41,8 +41,8 @@ def held_out_several(
     held out and 1 is not, as far as the labels that examples share allow it. As in `held_out`, those with the
     lowest SHA-256 are held out, so that most named examples keep their split when others are added.
     """
-    ranks = _ranks(salt, names or range(len(labels)))
-    order = np.argsort(ranks, kind="stable")
+    ranked = ranks(salt, names or range(len(labels)))
+    order = np.argsort(ranked, kind="stable")
     total = labels.sum(axis=0, dtype=np.int64)
     chosen, left = np.zeros(len(labels), np.bool_), np.ones(len(labels), np.bool_)
     held = np.zeros_like(total)  # examples of each label that are held out
@@ -75,7 +75,7 @@ def held_out_several(
 
 def half(salt: str, names: Sequence[str]) -> NDArray[np.bool_]:
     """Choose about half of the names, mask bool [N]: each keeps its side whatever the others are."""
-    return _ranks(salt, names) < np.uint64(1 << 63)
+    return ranks(salt, names) < np.uint64(1 << 63)
 
 
 def even(examples: int, shards: int) -> list[range]:
@@ -85,13 +85,13 @@ def even(examples: int, shards: int) -> list[range]:
     return [range(start, stop) for start, stop in pairwise(bounds)]
 
 
-def _ranks(salt: str, names: Sequence[str | int]) -> NDArray[np.uint64]:
-    """The first 8 bytes of each SHA-256, as numbers."""
-    ranks = np.empty(len(names), np.uint64)
+def ranks(salt: str, names: Sequence[str | int]) -> NDArray[np.uint64]:
+    """The first 8 bytes of the SHA-256 of the salt and each name, as numbers [N]."""
+    found = np.empty(len(names), np.uint64)
     for start in range(0, len(names), RANKED_AT_ONCE):
         part = names[start : start + RANKED_AT_ONCE]
         digests = [
             hashlib.sha256(f"{salt}:{name}".encode("utf-8", "surrogateescape")).digest() for name in part
         ]
-        ranks[start : start + len(part)] = np.frombuffer(b"".join(digests), ">u8")[::4]
-    return ranks
+        found[start : start + len(part)] = np.frombuffer(b"".join(digests), ">u8")[::4]
+    return found

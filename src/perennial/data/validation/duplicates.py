@@ -5,7 +5,7 @@ Near ones are found by hash (`near`) and confirmed by small versions of both ima
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import PIL.Image
@@ -53,7 +53,7 @@ def exact(digests: NDArray[np.uint64], splits: NDArray[np.uint8]) -> Exact:
 
 def near(
     hashes: NDArray[np.uint64],
-    splits: NDArray[np.uint8],
+    splits: NDArray[Any],
     *,
     distance: int,
     most: int,
@@ -84,9 +84,9 @@ def near(
 class _Nodes:
     """Records with the same hash in the same split, grouped as nodes: a frequent hash is compared once."""
 
-    def __init__(self, hashes: NDArray[np.uint64], splits: NDArray[np.uint8]) -> None:
+    def __init__(self, hashes: NDArray[np.uint64], splits: NDArray[Any]) -> None:
         # The largest split comes last and is never compared with itself, which would be most of the work.
-        rank = np.argsort(np.argsort(np.bincount(splits, minlength=256), kind="stable")).astype(np.uint8)
+        rank = np.argsort(np.argsort(np.bincount(splits, minlength=256), kind="stable")).astype(splits.dtype)
         ranks = rank[splits]
         self.largest = ranks.max(initial=0)
         self.records = np.lexsort((hashes, ranks)).astype(np.uint32)

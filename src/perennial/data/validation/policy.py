@@ -1,6 +1,6 @@
 """Problems of valid records that `validate.severity` judges: duplicates, balance and drift."""
 
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,7 @@ class Policy:
         """Check for equal images within and across splits, and similar ones across splits."""
         if self.findings.images is None or not self.findings.images.count:
             return
-        images, hashed = self.findings.images, _HashedRecords(self.findings, self.findings.images)
+        images, hashed = self.findings.images, HashedRecords(self.folder, self.findings, self.findings.images)
         found = duplicates.exact(images.column("pixels"), hashed.splits)
         for code, groups in (("duplicate_across_splits", found.across), ("duplicate_in_split", found.within)):
             for first, *others in (group.tolist() for group in groups):
@@ -84,22 +84,16 @@ class Policy:
         self.duplicates = {"groups_across_splits": len(found.across), "groups_in_a_split": len(found.within)}
         if self.config.near_duplicate_bits is None or self.config.decode != "all":
             return
-        compared, bits = np.flatnonzero(images.column("tiny") == 0), self.config.near_duplicate_bits
-        hashes, splits = images.column("hash")[compared], hashed.splits[compared]
-        digests = images.column("pixels")[compared]
-        near = duplicates.near(hashes, splits, distance=bits, most=NEAR_PAIRS, digests=digests)
-        small = cache(partial(self._small_version, hashed))
-        found_pairs = compared[near.pairs].tolist()
-        pairs = [pair for pair in found_pairs if duplicates.are_alike(*map(small, pair))]
+        pairs, complete = hashed.alike(hashed.splits, self.config.near_duplicate_bits, NEAR_PAIRS)
         for first, other in pairs:
             self._duplicate("near_duplicate", "looks like", hashed, first, other)
         self.duplicates |= {
             "near_pairs": len(pairs),
-            "near_pairs_are_all": near.complete,
-            "tiny_images_not_compared": images.count - len(compared),
+            "near_pairs_are_all": complete,
+            "tiny_images_not_compared": int(images.column("tiny").sum()),
         }
 
-    def _same(self, code: str, hashed: "_HashedRecords", first: int, other: int) -> None:
+    def _same(self, code: str, hashed: "HashedRecords", first: int, other: int) -> None:
         """Report two equal images: by their labels if these differ, and by their splits."""
         one, another = (self._named(hashed.labels[number]) for number in (first, other))
         if one != another:
@@ -117,26 +111,17 @@ class Policy:
         chosen = np.flatnonzero(np.unpackbits(label, count=self.data.label_columns))
         return ", ".join(self.data.classes[each] for each in chosen) or "no label"
 
-    def _small_version(self, hashed: "_HashedRecords", number: int) -> NDArray[np.float32]:
-        file, record = hashed.place(number)
-        span = self.findings.spans[file][record].tolist()
-        return duplicates.small_version(example.parse(random_access.data(self.folder / file, *span))[1])
-
-    def _duplicate(self, code: str, how: str, hashed: "_HashedRecords", first: int, other: int) -> None:
+    def _duplicate(self, code: str, how: str, hashed: "HashedRecords", first: int, other: int) -> None:
         if not self._counted(code):
             return
-        places = [hashed.place(number) for number in (other, first)]
-        spans = [self.findings.spans[file][record].tolist() for file, record in places]
-        names = [
-            image_name(random_access.data(self.folder / file, *span))
-            for (file, _), span in zip(places, spans, strict=True)
-        ]
+        names = [image_name(hashed.data(number)) for number in (other, first)]
         images = f"; images {names[0]} and {names[1]}" if all(names) else ""
-        (file, record), (first_file, first_record) = places
+        (file, record), (first_file, first_record) = map(hashed.place, (other, first))
         split = SPLITS[int(hashed.splits[first])]
         message = f"{how} record {first_record} of {first_file} ({split}){images}"
         like = Place(first_file, first_record)
-        self._list(code, message, file, record=record, offset=spans[0][0], like=like)
+        offset = int(self.findings.spans[file][record, 0])
+        self._list(code, message, file, record=record, offset=offset, like=like)
 
     def check_drift(self, now: DataStatistics, before: DataStatistics | None) -> None:
         """Check the change since the previous version."""
@@ -159,10 +144,11 @@ class Policy:
             self._list("drift_brightness", message)
 
 
-class _HashedRecords:
+class HashedRecords:
     """All records, numbered consecutively; there are no invalid ones."""
 
-    def __init__(self, findings: Findings, images: Collected) -> None:
+    def __init__(self, folder: Path, findings: Findings, images: Collected) -> None:
+        self.folder, self.spans, self.images = folder, findings.spans, images
         self.files = list(findings.spans)
         self.starts = np.cumsum([0, *map(len, findings.spans.values())])
         self.labels, self.splits = images.labels(), images.column("split")
@@ -171,3 +157,17 @@ class _HashedRecords:
         """The file of a record, and its number in the file."""
         index = int(np.searchsorted(self.starts, number, side="right")) - 1
         return self.files[index], number - int(self.starts[index])
+
+    def data(self, number: int) -> bytes:
+        """The data of a record."""
+        file, record = self.place(number)
+        return random_access.data(self.folder / file, *self.spans[file][record].tolist())
+
+    def alike(self, splits: NDArray[Any], bits: int, most: int) -> tuple[list[tuple[int, int]], bool]:
+        """Up to `most` pairs of records of different splits [N] that look alike, and whether these are all."""
+        compared = np.flatnonzero(self.images.column("tiny") == 0)
+        hashes, digests = (self.images.column(name)[compared] for name in ("hash", "pixels"))
+        found = duplicates.near(hashes, splits[compared], distance=bits, most=most, digests=digests)
+        small = cache(lambda number: duplicates.small_version(example.parse(self.data(number))[1]))
+        pairs = compared[found.pairs].tolist()
+        return [pair for pair in pairs if duplicates.are_alike(*map(small, pair))], found.complete

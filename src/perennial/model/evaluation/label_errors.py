@@ -3,7 +3,7 @@
 Source: C. Northcutt, L. Jiang and I. Chuang, Confident Learning, JAIR 70, 2021.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -69,8 +69,8 @@ def above_chance(predictions: Predictions) -> bool:
     return low > float(np.bincount(labels).max() / len(labels))
 
 
-def described(folder: Path, predictions: Predictions) -> dict[str, Any]:
-    """The content of label_errors.json: the count, and the first 500 with their image names.
+def described(folder: Path, predictions: Predictions, known: Mapping[int, str] | None = None) -> dict[str, Any]:
+    """The content of label_errors.json: the count, and the first 500 with their image names (`known`: of all).
 
     A model that is not clearly better than chance says nothing about labels: none is listed. Examples that no
     decision reads are left out. Of several labels an image, `kind` is missing or superfluous.
@@ -81,7 +81,7 @@ def described(folder: Path, predictions: Predictions) -> dict[str, Any]:
     if above:
         found = find_labels(predictions) if several else find(labels, predictions.probabilities)
     numbers = [int(predictions.numbers[example]) for example, _ in found[:LISTED]]
-    names = dict(_names(folder, predictions, numbers))
+    names = known or dict(_names(folder, predictions, numbers))
     superfluous = sum(int(labels[pair]) for pair in found) if several else 0
     return {
         **{name: getattr(predictions, name) for name in ("split", "data", "model")},

@@ -15,15 +15,15 @@ from typing import Any
 
 from perennial.base import config as configuration
 from perennial.base import documents, files
-from perennial.base.devices import cluster
 from perennial.base.errors import ConfigError, DataError, InputsChanged, Interrupted, PerennialError, listed
 from perennial.base.layout import Project
+from perennial.base.params import edit_params
 from perennial.base.project.pins import WeightsPin
 from perennial.base.stage_state import stage_inputs
 from perennial.data.records import manifest
 from perennial.data.validation import integrity
 from perennial.model.training import triggers
-from perennial.project.tune import space, trial
+from perennial.project.tune import space, training_process
 from perennial.project.tune.study import Study, Trial, naming_database
 from perennial.project.tune.trial import Task
 
@@ -155,16 +155,7 @@ def check(params: Path, texts: Iterable[str] | None) -> None:
     """Check a search as far as it needs no data, before anything starts."""
     config, values = configuration.load_with_values(params)
     space.parse(texts or space.default(config), values)
-    if config.train.max_steps == 0:
-        raise ConfigError(
-            "perennial tune compares settings of trainings, and train.max_steps is 0; nothing was started: "
-            "set it above 0"
-        )
-    if cluster.this_worker():
-        raise ConfigError(
-            f"{cluster.named_by()} names several workers, but each trial is one process; nothing was started: "
-            f"unset {cluster.named_by()} for the search"
-        )
+    training_process.require_trainable(config)
     if config.dataset.validation_fraction == 0:
         raise ConfigError(
             "perennial tune compares settings on the validation split, and dataset.validation_fraction is 0; "
@@ -226,14 +217,11 @@ def _run(found: Search, new: Trial, budget: Budget, *, pinned: bool) -> Trial | 
     task = Task(
         number=new.number, search=found.folder, evaluations=found.evaluations, config=own, pinned=pinned
     )
-    done = trial.run(task, budget.left_s())
+    done = training_process.run("perennial.project.tune.trial", task, task.folder, budget.left_s())
     if done is None:
         return None
-    if done.code < 0:
-        why = f"a signal ({-done.code}) ended its process, perhaps because memory ran out; see {trial.LOG}"
-        ended = _failed(found, new, 1, why)
-    elif done.code:
-        ended = _failed(found, new, done.code, done.last_lines(1))
+    if done.code:
+        ended = _failed(found, new, *training_process.failure(done))
     else:
         ended = found.study.trials()[new.number]
         how = f"validation {found.metric} {ended.score:.4f}" if ended.state == "finished" else ended.state
@@ -245,8 +233,7 @@ def _run(found: Search, new: Trial, budget: Budget, *, pinned: bool) -> Trial | 
 def _failed(found: Search, new: Trial, code: int, message: str) -> Trial:
     """Store the failure of a trial; raises one that says nothing about its settings."""
     if code in {DataError.exit_code, Interrupted.exit_code}:
-        kind = DataError if code == DataError.exit_code else Interrupted
-        raise kind(f"trial {new.number}: {message}")
+        raise training_process.error_of(code, f"trial {new.number}: {message}")
     if any(text in message for text in FULL):
         raise PerennialError(f"trial {new.number}: {message}; all trials are kept, and this one goes on then")
     found.study.stop(new.number, message)
@@ -257,3 +244,14 @@ def _failed(found: Search, new: Trial, code: int, message: str) -> Trial:
 def settings_line(settings: Mapping[str, Any]) -> str:
     """Settings in one line."""
     return ", ".join(f"{key}={space.written(value)}" for key, value in settings.items())
+
+
+def choose(found: Search) -> bool:
+    """Write the best settings into params.yaml if they are better than the present ones; returns whether."""
+    found.require_unchanged()
+    best, present = found.study.best(), found.present_trial
+    if best is None or (present and present.state == "finished" and not found.study.better(best, present)):
+        return False
+    edit_params.change_file(found.params, values=best.settings)
+    log.info("%s has the settings of trial %d: %s", found.params, best.number, settings_line(best.settings))
+    return True

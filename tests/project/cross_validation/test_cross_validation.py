@@ -1,0 +1,106 @@
+"""Cross-validations with real trainings, each in a process of its own."""
+
+import csv
+import os
+import shutil
+import signal
+import threading
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from support import tagged
+from support.checkout import wait_until
+from support.training import ROOT, change_params, initialize_weights, prepare
+
+from perennial.base import config
+from perennial.base.errors import ConfigError, PerennialError
+from perennial.project.cross_validation import fold, out_of_fold
+from perennial.project.cross_validation.cross_validation import CrossValidation
+from perennial.project.tune.training_process import LOG
+
+pytestmark = pytest.mark.timing
+
+SMALL = {"train.epochs": 2, "train.epochs_between_evals": 1, "train.stop_threshold": None}
+PARAMS = Path("params.yaml")
+
+
+@pytest.fixture
+def pipeline(here, forked):
+    """A folder with records of the digits and the stages, where trainings are short."""
+    return ready(here)
+
+
+def ready(folder, **values):
+    for name in ("params.yaml", "dvc.yaml"):
+        shutil.copy(ROOT / name, folder)
+    change_params(folder / "params.yaml", {**SMALL, **values})
+    initialize_weights(config.load(PARAMS))
+    return folder
+
+
+def cross_validated(count=2):
+    found = CrossValidation(PARAMS, count, pinned=True)
+    found.train()
+    return out_of_fold.write(found)
+
+
+def table():
+    with next(Path(".work/cross-validation").glob(f"*/{out_of_fold.TABLE}")).open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def kill_in(number):
+    """Kill the process of a fold with SIGKILL once its training has a checkpoint."""
+
+    def running():
+        children = psutil.Process().children()
+        return next((each for each in children if fold.MODULE in each.cmdline()), None)
+
+    def kill():
+        saved = Path(".work/cross-validation")
+        wait_until(lambda: any(saved.glob(f"*/fold-{number}/work/train/*/step-*")) and running())
+        os.kill(running().pid, signal.SIGKILL)
+
+    threading.Thread(target=kill, daemon=True).start()
+
+
+def test_one_that_was_killed_goes_on_and_ends_as_an_unbroken_one(pipeline):
+    change_params(PARAMS, {"checkpoints.interval_steps": 10})
+    kill_in(2)
+    with pytest.raises(PerennialError, match=r"fold 2 of 2: a signal \(9\)"):
+        cross_validated()
+    document = cross_validated()
+    folder = Path(document["folder"])
+    assert "resumed from step" in (folder / "fold-2" / LOG).read_text()
+    assert len(list((folder / "fold-1").iterdir())) == 4, "no records, weights or checkpoints stay"
+    written = [(folder / name).read_bytes() for name in (out_of_fold.DOCUMENT, out_of_fold.TABLE)]
+    shutil.rmtree(folder / "fold-2")
+    cross_validated()
+    assert [(folder / name).read_bytes() for name in (out_of_fold.DOCUMENT, out_of_fold.TABLE)] == written
+    rows = table()
+    assert len(rows) == document["examples"] == sum(each["examples"] for each in document["folds"])
+    assert document["score"] == np.mean([row["label"] == row["predicted"] for row in rows])
+    assert document["score"] > 0.5
+    assert {row["split"] for row in rows} == {"train", "validation", "test"}
+    assert not Path("models").exists()
+    assert "1797 images, each predicted by a training" in "\n".join(out_of_fold.lines(document))
+
+
+def test_images_with_several_labels_have_predictions_by_the_thresholds_of_their_fold(
+    tmp_path, monkeypatch, forked
+):
+    monkeypatch.chdir(tmp_path)
+    tagged.write(tmp_path / "tagged", train=60, validation=20, test=20)
+    prepare(tmp_path, tagged.VALUES)
+    ready(tmp_path, **tagged.VALUES)
+    document = cross_validated()
+    assert (document["metric"], document["examples"], len(table())) == ("mAP", 100, 100)
+    low, high = document["interval"]
+    assert low < document["score"] < high
+
+
+def test_more_folds_than_groups_of_images_are_refused(pipeline):
+    with pytest.raises(ConfigError, match=r"would have no image"):
+        CrossValidation(PARAMS, 1798, pinned=True)
