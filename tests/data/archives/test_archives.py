@@ -98,8 +98,7 @@ BROKEN = {
     "cut content": (entry("a/1.jpg", bytes(2000))[:1024], "member 1, 'a/1.jpg', needs 2000 bytes"),
     "cut header": (PHOTO + PHOTO[:300], "no end is marked after 1 members"),
     "checksum": (
-        PHOTO + PHOTO[:200] + b"!" + PHOTO[201:] + END,
-        "header at byte 1024, after 1 members: bad checksum",
+        PHOTO + PHOTO[:200] + b"!" + PHOTO[201:] + END, "header at byte 1024, after 1 members: bad checksum"
     ),
     "size that is no number": (patched(PHOTO, 124, b"zzzzzzzzzzz\0") + END, "header at byte 0"),
     "negative size": (patched(PHOTO, 124, b"\xff" * 12) + END, "needs -1 bytes"),
@@ -117,14 +116,13 @@ BROKEN = {
     "size by pax that is none": (pax((b"size", b"-1")) + PHOTO + END, "the header before member 1 is damaged"),
     "sparse by pax": (pax((b"GNU.sparse.major", b"1")) + PHOTO + END, "a sparse file"),
     "one name for all": (
-        pax((b"path", b"x"), kind=tarfile.XGLTYPE) + PHOTO + END,
-        "gives all members one path",
+        pax((b"path", b"x"), kind=tarfile.XGLTYPE) + PHOTO + END, "gives all members one path"
     ),
     "two names": (pax((b"path", b"x"), (b"path", b"y")) + PHOTO + END, "gives it two names"),
     "damaged pax": (entry("pax", b"99 path=x\n", tarfile.XHDTYPE) + PHOTO + END, "before member 1 is damaged"),
     "text for pax": (entry("pax", b"path=x\n", tarfile.XHDTYPE) + PHOTO + END, "before member 1 is damaged"),
     "pax at the end": (PHOTO + pax((b"path", b"x")) + END, "ends before member 2"),
-}
+}  # fmt: skip
 HOSTILE = {
     **{f"name: {name!r}": (entry(name, form=tarfile.GNU_FORMAT) + END, "is refused") for name in NAMES},
     **{f"kind: {why}": (entry("a/x", b"", kind) + END, message) for why, (kind, message) in KINDS.items()},

@@ -46,8 +46,7 @@ FOREIGN = {
         "2 in all, are in the format Parquet, as of Hugging Face; save the images as files",
     ),
     "parquet in folders": (
-        {"en/0000.parquet": b"PAR1", "de/0000.parquet": b"PAR1"},
-        "are in the format Parquet",
+        {"en/0000.parquet": b"PAR1", "de/0000.parquet": b"PAR1"}, "are in the format Parquet"
     ),
     "arrow": (
         {"train/data-00000-of-00001.arrow": b"x", "train/state.json": b"{}"},
@@ -58,19 +57,16 @@ FOREIGN = {
         "2 in all, are in the format tar, as of WebDataset; unpack them",
     ),
     "tars of splits": (
-        {f"{each}/0.tar": SHARD for each in ("train", "val")},
-        "are in the format tar, as of WebDataset",
+        {f"{each}/0.tar": SHARD for each in ("train", "val")}, "are in the format tar, as of WebDataset"
     ),
     "an unpacked tar": ({"0.jpg": IMAGE, "0.cls": b"0", "1.jpg": IMAGE, "1.cls": b"1"}, "as of WebDataset"),
     "NumPy": ({"images.npy": b"x", "labels.npy": b"x"}, "2 in all, are in the format NumPy"),
     "HDF5": ({"train.h5": b"x", "test.h5": b"x"}, "are in the format HDF5"),
     "IDX": (
-        {"train-images-idx3-ubyte.gz": b"x"},
-        "is in the format IDX, as of MNIST; set dataset.name to mnist",
+        {"train-images-idx3-ubyte.gz": b"x"}, "is in the format IDX, as of MNIST; set dataset.name to mnist"
     ),
     "Vertex AI": (
-        IMAGES | {"import.jsonl": VERTEX},
-        "'import.jsonl' holds an import manifest of Vertex AI; write",
+        IMAGES | {"import.jsonl": VERTEX}, "'import.jsonl' holds an import manifest of Vertex AI; write"
     ),
     "Ground Truth": (IMAGES | {"output.manifest": TRUTH}, "an output manifest of SageMaker Ground Truth"),
     "Ground Truth, renamed": (IMAGES | {"output.jsonl": TRUTH}, "an output manifest of SageMaker Ground Truth"),
@@ -92,8 +88,7 @@ FOREIGN = {
         "3 in all, hold annotations of objects, as in Pascal VOC",
     ),
     "LabelMe": (
-        IMAGES | {f"{n}.json": document({"shapes": [], "imagePath": "x"}) for n in range(4)},
-        "as of LabelMe",
+        IMAGES | {f"{n}.json": document({"shapes": [], "imagePath": "x"}) for n in range(4)}, "as of LabelMe"
     ),
     "TensorFlow Datasets": (
         {f"pets-{each}.tfrecord-00000-of-00001": b"x" for each in ("train", "test")}
@@ -104,8 +99,7 @@ FOREIGN = {
     "archives in folders": ({"cat/a.zip": b"PK", "dog/b.zip": b"PK"}, "are in the format zip; unpack them"),
     "pickles": ({"train.pkl": b"x", "test.pkl": b"x"}, "are in the format pickle"),
     "Supervisely": (
-        {"img/1.jpg": IMAGE, "ann/1.jpg.json": document({"size": 1, "objects": []})},
-        "Supervisely",
+        {"img/1.jpg": IMAGE, "ann/1.jpg.json": document({"size": 1, "objects": []})}, "Supervisely"
     ),
     "CreateML": (IMAGES | {"a.json": document([{"image": "0.jpg", "annotations": []}])}, "of CreateML"),
     "Labelbox": (IMAGES | {"a.ndjson": document({"data_row": {}, "projects": {}})}, "an export of Labelbox"),
@@ -117,7 +111,7 @@ FOREIGN = {
         IMAGES | {f"{n}.json": document({"tags": [n, "x"]}) for n in range(4)},
         "4 documents such as '0.json' are each of a single image",
     ),
-}
+}  # fmt: skip
 
 
 def written(folder, files):

@@ -118,11 +118,10 @@ LISTS = {
         {"file": "file_name", "label": "label"},
     ),
     "list.lst": (
-        table(None, [(name[0], label, f"images/{name}") for name, label in ROWS], "\t"),
-        {"file": 3, "label": 2},
+        table(None, [(name[0], label, f"images/{name}") for name, label in ROWS], "\t"), {"file": 3, "label": 2}
     ),
     "images/metadata.csv": (table(("file_name", "label")), {"file": "file_name", "label": "label"}),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("place", LISTS)
@@ -198,15 +197,10 @@ REFUSED = {
         BELOW, {"images/l.csv": table(rows=[("images/1.png", "x"), ("images/2.png", "y")])}, PLAIN,
         "names other images below the table's folder",
     ),
-    "YOLO": (
-        ("images/train/1.png", "images/val/2.png"), {f"labels/train/{n}.txt": BOX for n in "12"}, {}, "YOLO"
-    ),
     "YOLO in splits": (
         ("train/images/1.png", "valid/images/2.png"), {f"train/labels/{n}.txt": BOX for n in "12"}, {}, "YOLO"
     ),
     "YOLO beside images": (("train/8.png", "train/9.png"), {f"train/{n}.txt": BOX for n in "89"}, {}, "YOLO"),
-    "VOC": (("JPEGImages/1.png",), {"A/1.xml": "<annotation><object/></annotation>"}, {}, "Pascal VOC"),
-    "COCO": (("images/1.png",), {"all.json": '{"images": [], "annotations": []}'}, {}, "objects, as in COCO"),
     "a numbered split": (("train/1.png", "test1/2.png"), {}, {}, "'test1' beside 'train'; name splits train"),
     "a sheet": (("images/1.png",), {"l.xlsx": b"PK"}, {}, "save 'l.xlsx' as CSV if it holds the labels"),
 }  # fmt: skip

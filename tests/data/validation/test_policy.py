@@ -104,14 +104,10 @@ DUPLICATES = {
         {"severity": "error"}, {"train": [*TRAIN, DOG]}, [(CONFLICT, ("train", 2), ("train", 8))]
     ),
     "another label, no error": (
-        {},
-        {"test": [DOG, CAT]},
-        [(CONFLICT, ("train", 2), ("test", 0)), (ACROSS, ("train", 2), ("test", 0))],
+        {}, {"test": [DOG, CAT]}, [(CONFLICT, ("train", 2), ("test", 0)), (ACROSS, ("train", 2), ("test", 0))]
     ),
     "another label, equal bytes": (
-        {"decode": "sample", "severity": "error"},
-        {"test": [DOG, CAT]},
-        [(CONFLICT, ("train", 2), ("test", 0))],
+        {"decode": "sample", "severity": "error"}, {"test": [DOG, CAT]}, [(CONFLICT, ("train", 2), ("test", 0))]
     ),
     "another label, other bytes": (
         {"severity": "error"},
