@@ -3,17 +3,20 @@
 import shutil
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support import raw
 
 import perennial
 from perennial.base import files
 from perennial.base.errors import PerennialError
+from perennial.base.parallel import child
 from perennial.data.sources.pin import pin
-from perennial.live.monitor.look import look
+from perennial.live.monitor.look import SCORE, look
 from perennial.live.monitor.rules import decide
 from perennial.stages.download import download
 
@@ -74,6 +77,25 @@ def test_the_champion_is_scored_on_new_images_alone(watched: Any) -> None:
     assert drift.labels == pytest.approx(max(abs(now - before) for now, before in shares.values()))
     assert 0 <= drift.brightness <= 1
     _costs_nothing_twice(watched, seen)
+
+
+@pytest.mark.slow
+def test_with_several_labels_an_image_counts_if_the_model_gives_exactly_its_labels(tmp_path: Path) -> None:
+    from support.inference import write_export  # noqa: PLC0415 - imports TensorFlow, which other tests do without
+
+    export = write_export(tmp_path / "export", scale=3, thresholds=(0.3, 0.3, 0.3)).folder
+    labels = [[*prediction.labels] for prediction in perennial.load(export).predict(NEW)]
+    assert len(set(map(tuple, labels))) > 1
+    labels[0], labels[1] = [*labels[0], "fox"], [] if labels[1] else ["cat"]
+    ends = [0, *np.cumsum([len(image) for image in NEW]).tolist()]
+    spans = [(start, end - start) for start, end in pairwise(ends)]
+    (tmp_path / "images").write_bytes(b"".join(NEW))
+    files.write_json(
+        tmp_path / "examples.json", {"file": str(tmp_path / "images"), "labels": labels, "spans": spans}
+    )
+    job = {"export": str(export), "examples": str(tmp_path / "examples.json")}
+    found = child.call(SCORE, job, tmp_path / "log")
+    assert (found["correct"], found["refused"], found["unknown"]) == (6, 0, ["fox"])
 
 
 def _costs_nothing_twice(watched: Any, seen: Any) -> None:
