@@ -210,13 +210,19 @@ def test_a_half_push_is_a_run_s_version_above_all_champions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("push", "kind"),
+    ("push", "kind", "said"),
     [
-        (Push(failure="Authentication failed"), Failure.REFUSED),
-        (Push(refused={"refs/heads/main": "[remote rejected] (pre-receive hook declined)"}), Failure.REFUSED),
-        (Push(failure="the connection timed out"), Failure.OUTSIDE),
-        (Push(refused={"refs/heads/main": "denied"}, lost=True), Failure.OUTSIDE),
+        (Push(failure="Authentication failed"), Failure.REFUSED, "Authentication failed; "),
+        (Push(refused={"refs/heads/main": "rejected (declined)"}), Failure.REFUSED, ".*; change what "),
+        (Push(failure="it timed out"), Failure.OUTSIDE, "it timed out; look at `perennial versions`"),
+        (Push(refused={"refs/heads/main": "denied"}, lost=True), Failure.OUTSIDE,
+         "another champion was assigned meanwhile .*denied.*; look at `perennial versions`"),
     ],
-)
-def test_only_what_a_person_must_mend_is_a_refusal(push: Push, kind: Failure) -> None:
-    assert push.kind == kind
+)  # fmt: skip
+def test_only_what_a_person_must_mend_is_a_refusal_of_a_rollback(
+    push, kind, said, checked, monkeypatch
+) -> None:
+    monkeypatch.setattr(current_champion, "push_references", lambda repository, remote, tags: push)
+    with pytest.raises(PerennialError, match=rf"^nothing was changed: {said}.*, then run this again") as raised:
+        current_champion._push(opened(NEW), "origin", {})
+    assert (push.kind, raised.value.kind) == (kind, kind)

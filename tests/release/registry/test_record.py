@@ -264,6 +264,9 @@ def test_a_rollback_pushes_only_after_a_yes_and_takes_a_version_in_any_spelling(
         "version": "v0.0.1", "commit": before["tags/classifier@v0.0.1"], "moved": True, "pushed": True,
     }  # fmt: skip
     assert remote_refs(project)["tags/classifier#champion#3"] == before["tags/classifier@v0.0.1"]
+    message = project.git("for-each-ref", "--format=%(contents)", "refs/tags/classifier#champion#3")
+    assert message.startswith("classifier v0.0.1: champion after a rollback\n")
+    assert json.loads(message[message.index("{") :])["rollback"] == {"from": "v0.0.2", "to": "v0.0.1"}
 
 
 def test_parameters_that_change_while_a_run_is_recorded_are_not_committed(project, tmp_path) -> None:
