@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from perennial.base import files
 from perennial.base.choices import SPLITS, Split
 from perennial.base.config import Config
-from perennial.base.config.fields import short_name
+from perennial.base.config.fields import is_component, short_name
 from perennial.base.errors import ConfigError, DataError, listed
 from perennial.base.parallel import parallel_map, threads
 from perennial.base.project.exclusions import Exclusions
@@ -36,6 +36,7 @@ from perennial.data.tfrecord import label_arrays
 log = logging.getLogger(__name__)
 CHUNK_BYTES = 1 << 20  # records that one process encodes at a time
 SMALL_BYTES = 16 << 20  # below this, encoding takes less time than starting processes
+LARGE_BYTES = 32 << 10  # mean record from which decoders, without the interpreter lock, take most of the time
 SHOWN = 20  # rejected files listed in a message
 HIDDEN_SHOWN = 3
 REJECTED_FILE = "rejected.json"
@@ -157,7 +158,7 @@ class Lost:
 def _write(
     folder: Path, config: Config, source: Source, shards: Sequence[PlannedShard], *, small: bool
 ) -> tuple[dict[Split, SplitManifest], Lost]:
-    """Write the shards; parallel processes encode their parts."""
+    """Write the shards; parallel processes or threads encode their parts."""
     parts = [sharding.parts(shard, source.splits[shard.source], CHUNK_BYTES) for shard in shards]
     tasks = (
         ShardPart(source=shard.source, indices=indices, labels=source.splits[shard.source].labels[indices])
@@ -170,6 +171,9 @@ def _write(
         {split: examples.images for split, examples in source.splits.items()},
         tasks,
         small=small,
+        # The code of a component may know no threads.
+        unlocked=sharding.record_bytes(source.splits["train"]) >= LARGE_BYTES
+        and not is_component(config.dataset.name),
     )
     written: dict[Split, list[SplitManifest]] = {}
     lost = Lost()

@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 import threading
+import warnings
+from functools import partial
 from itertools import count as numbers
 from pathlib import Path
 
@@ -43,36 +45,49 @@ def is_running(number):
     return status.rpartition(")")[2].split()[0] != "Z"
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_results_are_those_of_the_tasks(count):
-    assert list(process_pool.map_in_processes(tasks.product, 7, range(20), count=count)) == [
-        7 * task for task in range(20)
-    ]
+WAYS = [*(partial(process_pool.map_in_processes, count=count) for count in (1, 2, 3)),
+        partial(process_pool.map_in_threads, count=2)]  # fmt: skip
 
 
-@pytest.mark.parametrize(("count", "small", "here"), [(1, False, True), (2, True, True), (2, False, False)])
-def test_one_process_and_small_work_are_this_process(count, small, here):
+@pytest.mark.parametrize("way", WAYS)
+def test_results_are_those_of_the_tasks(way):
+    assert list(way(tasks.product, 7, range(20))) == [7 * task for task in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("count", "kind", "here"),
+    [(1, {}, True), (2, {"small": True}, True), (2, {}, False), (2, {"unlocked": True}, True),
+     (3, {"unlocked": True}, False)],
+)  # fmt: skip
+def test_one_process_small_work_and_two_threads_are_this_process(count, kind, here):
     compute = ComputeConfig(engine="processes", processes=count)
-    used = set(parallel_map.map_ordered(compute, tasks.process, None, range(3), small=small))
+    used = set(parallel_map.map_ordered(compute, tasks.process, None, range(3), **kind))
     assert (used == {os.getpid()}, os.getpid() in used) == (here, here)
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_only_a_few_tasks_are_taken_ahead_of_their_results(count):
+@pytest.mark.parametrize("way", WAYS)
+def test_only_a_few_tasks_are_taken_ahead_of_their_results(way):
     taken = numbers()
-    results = process_pool.map_in_processes(tasks.product, 1, taken, count=count)
+    results = way(tasks.product, 1, taken)
     for _ in range(10):
         next(results)
     results.close()
-    assert next(taken) <= 10 + process_pool.WAITING * count
+    assert next(taken) <= 10 + process_pool.WAITING * way.keywords["count"]
+    assert not [each for each in threading.enumerate() if each.name.startswith("ThreadPoolExecutor")]
 
 
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("way", WAYS[1:])
 @pytest.mark.parametrize("error", [*errors.ERRORS, ValueError, MemoryError])
-def test_an_error_of_a_task_is_raised_unchanged(count, error):
+def test_an_error_of_a_task_is_raised_unchanged(way, error):
     with pytest.raises(error, match="task 0 is refused") as raised:
-        list(process_pool.map_in_processes(tasks.refuse, error, range(5), count=count))
+        list(way(tasks.refuse, error, range(5)))
     assert raised.type is error
+
+
+def test_threads_at_work_show_no_warnings_and_leave_the_filters_as_they_were(recwarn):
+    before = list(warnings.filters)
+    assert list(WAYS[-1](tasks.warn, "of a decoder", range(9))) == [None] * 9
+    assert (len(recwarn), warnings.filters) == (0, before)
 
 
 @pytest.mark.parametrize("killed", [0, 3])

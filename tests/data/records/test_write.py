@@ -1,6 +1,7 @@
 """Examples into the bytes of records, part by part."""
 
 import hashlib
+import pickle
 
 import numpy as np
 import pytest
@@ -46,11 +47,12 @@ def files_of_images(numbers):
     return (each if number in {1, 3} else each._replace(original=True) for number, each in found)
 
 
-def test_content_that_a_record_holds_byte_for_byte_is_read_where_the_record_is_written():
+def test_content_that_a_record_holds_byte_for_byte_is_not_sent_but_read_where_the_record_is_written():
     numbers = np.array([4, 1, 3, 0, 5])
-    part = sharding.encode(
+    here = sharding.encode(
         {"train": files_of_images}, ShardPart(source="train", indices=numbers, labels=numbers % 2)
     )
+    part = pickle.loads(pickle.dumps(here))
     source = Examples(
         labels=numbers,
         images=files_of_images,
@@ -58,11 +60,13 @@ def test_content_that_a_record_holds_byte_for_byte_is_read_where_the_record_is_w
         originals=lambda indices: (image(PIXELS[index]).encoded for index in indices),
     )
     whole = sharding.completed(part, source)
-    assert [index for _, index in part.left_out] == [4, 0, 5]
+    assert [index for _, index in part.originals] == [4, 0, 5]
     assert len(part.records) + sum(len(image(PIXELS[index]).encoded) for index in (4, 0, 5)) == len(
         whole.records
     )
     assert data_in(whole.records) == [datum(PIXELS[number], number % 2) for number in (4, 1, 0, 5)]
+    assert sharding.completed(here, source) is here
+    assert here.records == whole.records
 
 
 def test_rows_of_a_table_give_the_records_of_their_images(tmp_path):

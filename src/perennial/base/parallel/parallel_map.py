@@ -11,11 +11,12 @@ if TYPE_CHECKING:
 Shared = TypeVar("Shared")
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+THREADS = 2  # processes that threads replace; more would wait for the interpreter lock
 
 
 def prepare(compute: "ComputeConfig", function: Callable[..., object]) -> None:
-    """Start in advance what a later `map_ordered` of this function needs."""
-    if compute.engine == "processes" and process_pool.count(compute.processes) > 1:
+    """Start in advance what a later `map_ordered` of this function needs, unless threads may do."""
+    if compute.engine == "processes" and process_pool.count(compute.processes) > THREADS:
         process_pool.start_server(function)
 
 
@@ -26,10 +27,16 @@ def map_ordered(
     tasks: Iterable[Task],
     *,
     small: bool = False,
+    unlocked: bool = False,
 ) -> Iterator[Result]:
-    """Yield `function(shared, task)` for each task, in order, few ahead; `small` work runs in this process."""
+    """Yield `function(shared, task)` for each task, in order, few ahead; `small` work runs in this process.
+
+    `unlocked`: the function spends most of its time without the interpreter lock, so that few processes may be
+    threads instead, which start at once and hand over results without a copy.
+    """
     if compute.engine == "ray" and not small:
         return ray_driver.map_on_ray(function, shared, tasks)
-    return process_pool.map_in_processes(
-        function, shared, tasks, count=1 if small else process_pool.count(compute.processes)
-    )
+    count = 1 if small else process_pool.count(compute.processes)
+    if unlocked and count == THREADS:
+        return process_pool.map_in_threads(function, shared, tasks, count=count)
+    return process_pool.map_in_processes(function, shared, tasks, count=count)

@@ -1,11 +1,12 @@
-"""Tasks in parallel processes of this machine."""
+"""Tasks in parallel processes of this machine, or in threads."""
 
 import multiprocessing
 import os
 import signal
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext
@@ -61,6 +62,23 @@ def map_in_processes(
         for child in set(multiprocessing.active_children()) - others:
             child.terminate()
         executor.shutdown()
+
+
+def map_in_threads(
+    function: Callable[[Any, Any], Any], shared: Any, tasks: Iterable[Any], *, count: int
+) -> Iterator[Any]:
+    """`map_ordered` in `count` threads of this process."""
+    executor = ThreadPoolExecutor(count)
+
+    def submit(task: Any) -> Future[Any]:
+        return executor.submit(function, shared, task)
+
+    # Two threads that ignore warnings for a while would show those of each other.
+    with warnings.catch_warnings(action="ignore"):
+        try:
+            yield from ordered(tasks, submit, Future.result, WAITING * count)
+        finally:
+            executor.shutdown(cancel_futures=True)
 
 
 def _executor(function: Callable[[Any, Any], Any], shared: Any, count: int) -> ProcessPoolExecutor:

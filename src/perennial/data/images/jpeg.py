@@ -76,12 +76,12 @@ class Jpeg:
 
     def for_decoder(self, jpeg: bytes) -> bytes:
         """The file without metadata and trailer; padded so that a decoder reports missing data."""
-        first = self.scans[0]
-        heads = (jpeg[start:stop] for start, stop in self.heads if start < first.start)
-        pieces = [START[:2], *heads]
+        first, content = self.scans[0], memoryview(jpeg)  # whose slices are no copies
+        heads = (content[start:stop] for start, stop in self.heads if start < first.start)
+        pieces: list[bytes | memoryview] = [START[:2], *heads]
         if self.whole:
-            return b"".join((*pieces, jpeg[first.start : first.stop], PADDING))
-        return b"".join((*pieces, jpeg[first.start : self.end]))
+            return b"".join((*pieces, content[first.start : first.stop], PADDING))
+        return b"".join((*pieces, content[first.start : self.end]))
 
 
 def read(jpeg: bytes) -> Jpeg:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -225,14 +225,25 @@ def record_bytes(examples: Examples) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Encoded:
-    """The records of a part of a shard, without the files in them: to read those again takes less time."""
+    """The records of a part of a shard; pickled without files of the source, which are faster to read again."""
 
-    records: bytes
-    left_out: list[tuple[int, int]] = field(default_factory=list)  # position in `records`, index of the example
+    pieces: list[bytes]
+    originals: list[tuple[int, int]] = field(default_factory=list)  # of such a file: its piece, and its example
     labels: LabelArray  # of those records
     rejected: list[BadImage]  # files that gave no record
     rejected_indices: list[int] = field(default_factory=list)
     hidden: list[str] = field(default_factory=list)  # files whose picture was in the dropped alpha channel
+
+    @property
+    def records(self) -> bytes:
+        """All pieces."""
+        return b"".join(self.pieces)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the files out."""
+        files_at = {place for place, _ in self.originals}
+        pieces = [b"" if place in files_at else piece for place, piece in enumerate(self.pieces)]
+        return {**vars(self), "pieces": pieces}
 
 
 def encode(images: Mapping[Split, Images], part: ShardPart) -> Encoded:
@@ -243,10 +254,10 @@ def encode(images: Mapping[Split, Images], part: ShardPart) -> Encoded:
         for pixels in read.batches(part.indices.tolist()):
             batches.append(bulk.frame_images(pixels, part.labels[done : done + len(pixels)]))
             done += len(pixels)
-        return Encoded(records=b"".join(batches), labels=part.labels, rejected=[])
-    records, hidden = bytearray(), list[str]()
+        return Encoded(pieces=batches, labels=part.labels, rejected=[])
+    pieces, hidden = list[bytes](), list[str]()
     rejected, lost, indices = list[BadImage](), list[int](), part.indices.tolist()
-    left_out = list[tuple[int, int]]()
+    originals = list[tuple[int, int]]()
     for index, label, image in zip(indices, label_arrays.each(part.labels), read(indices), strict=True):
         if isinstance(image, BadImage):
             rejected.append(image)
@@ -254,30 +265,25 @@ def encode(images: Mapping[Split, Images], part: ShardPart) -> Encoded:
         else:
             sides = example.around(image, label)
             before, after = framing.around(sides[0], image.encoded, sides[1])
-            records += before
-            if image.original:
-                left_out.append((len(records), index))
-            else:
-                records += image.encoded
-            records += after
+            originals += [(len(pieces) + 1, index)] if image.original else []
+            pieces += [before, image.encoded, after]
             hidden += [image.filename or "an image without a name"] if image.hidden else []
     labels = part.labels[~np.isin(indices, lost)]
     return Encoded(
-        records=bytes(records), left_out=left_out, labels=labels, rejected=rejected, rejected_indices=lost,
+        pieces=pieces, originals=originals, labels=labels, rejected=rejected, rejected_indices=lost,
         hidden=hidden,
     )  # fmt: skip
 
 
 def completed(part: Encoded, examples: Examples) -> Encoded:
-    """Insert the content that was left out, read from the source."""
-    if not part.left_out:
+    """Insert the files that another process left out, read from the source."""
+    if not part.originals or part.pieces[part.originals[0][0]]:
         return part
-    pieces, done, whole = list[bytes | memoryview](), 0, memoryview(part.records)
-    contents = examples.originals([index for _, index in part.left_out]) if examples.originals else ()
-    for (position, _), content in zip(part.left_out, contents, strict=True):
-        pieces += [whole[done:position], content]
-        done = position
-    return replace(part, records=b"".join((*pieces, whole[done:])), left_out=[])
+    pieces = list(part.pieces)
+    contents = examples.originals([index for _, index in part.originals]) if examples.originals else ()
+    for (place, _), content in zip(part.originals, contents, strict=True):
+        pieces[place] = content
+    return replace(part, pieces=pieces)
 
 
 def write_shard(file: Path, parts: Iterator[Encoded], classes: int) -> SplitManifest:
