@@ -12,7 +12,7 @@ REQUESTS        of the subject serve while versions change, of each row of traff
 SEEDS           trainings of the subjects fast (default 5; 0: only its race to 80 %) and replaced
 TUTORIAL_MINUTES  until the subject fast stops the tutorial's network (default 60)
 TRAININGS       of each task of the subject gate (default 200)
-NULLS           of the subject gate_labels, pairs of equally good models of each row (default 2000; 800: 10 min)
+NULLS           of the subject gate_labels, pairs of equally good models of each row (default 2000)
 WINDOWS, ALIBI  of the subject drift: windows without drift of each size (default 1000), and Alibi-Detect's
                 windows of each drift (default 10)
 DRAWN           of the subject drift_references: windows without drift of each row (default 1000)

@@ -6,7 +6,7 @@ by ranks, which the gate uses, the exact sign test of the examples' Jaccard indi
 the jackknife. Last, how often an equally good model drops in a class, as far as chance goes.
 
 NULLS (default 2000) sets the pairs of equally good models of each row; the larger size has
-a fifth of it, and each gain a twentieth. With 800, it takes about 10 minutes on two cores.
+a fifth of it, and each gain a twentieth. With 600, about 10 minutes on two free cores.
 """
 
 import os

@@ -420,6 +420,38 @@ def _gate(results: Results) -> str:
     )
 
 
+def _gate_labels(results: Results) -> str:
+    names = {
+        "permutation": "permutation of ranks (used)",
+        "sign": "sign test of Jaccard indices",
+        "jackknife": "jackknife",
+        "drop of a class": "a class drops beyond chance (used)",
+    }
+
+    def table(
+        head: str, column: str, found: Mapping[str, Mapping[str, Mapping[str, float]]], digits: int
+    ) -> str:
+        shares = next(iter(next(iter(found.values())).values()))
+        rows = [
+            [size, names[test], *(_percent(share, digits) for share in of.values())]
+            for size, tests in found.items()
+            for test, of in tests.items()
+        ]
+        return _table([head, "test", *(column.format(100 * float(share)) for share in shares)], rows)
+
+    pairs = results["pairs"]
+    return (
+        _origin(
+            results,
+            f"{pairs} pairs of equally good models ({pairs // 5} of the larger), {pairs // 20} of a gain",
+        )
+        + "\n"
+        + table("equally good models", "below {:g} %", results["nulls"], 1)
+        + "\n"
+        + table("better models, level 0.2 %", "gain of {:g} points", results["power"], 0)
+    )
+
+
 def _years(results: Results) -> str:
     years = results["years"]
     rows = []
@@ -558,6 +590,7 @@ SUBJECTS: Mapping[str, tuple[str, Callable[[Results], str]]] = {
     "predict": ("predict", _predict),
     "serve": ("serve", _serve),
     "gate": ("gate", _gate),
+    "gate-labels": ("gate_labels", _gate_labels),
     "years": ("years", _years),
     "drift": ("drift", _drift),
     "main-job": ("main_job", _main_job),
