@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from perennial.base import documents, files
 from perennial.base.project.stage_table import STAGES
-from perennial.cli import all_commands, app
+from perennial.cli import all_commands, app, version_commands
 from perennial.cli.panels import PANELS
 
 ROOT = Path(__file__).parents[2]
@@ -288,3 +288,12 @@ def test_another_value_for_one_command_leaves_the_parameters_as_they_are(workspa
     refused = perennial("download", "--set", "paths.wrk=elsewhere")
     assert refused.returncode == 2
     assert "--set: paths.wrk is not a key" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("share", "shown"), [(None, "0.9731  champion"), (0.012, "0.9731  1.20 % negative flips")]
+)
+def test_a_version_shows_its_negative_flips_where_they_are_known(share: float | None, shown: str) -> None:
+    version = {"version": "v0.0.2", "commit": "c" * 40, "date": "2026-11-22", "accuracy": 0.9731}
+    row = version_commands._row(version | {"champion": True, "only_here": False, "negative_flips": share}, ())
+    assert shown in row
