@@ -1,5 +1,6 @@
 """What every command has: the folder that it works in, and the paths that are adjusted to it."""
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -11,7 +12,7 @@ from typer.testing import CliRunner
 
 from perennial.base.errors import ConfigError
 from perennial.cli import app
-from perennial.cli.command import command
+from perennial.cli.command import command, guarded
 from perennial.cli.option_types import PARAMS, ParamsOption, PathOrUrl
 from perennial.orchestration.client import prefect_server
 from perennial.orchestration.remote_runs import start_run
@@ -87,3 +88,11 @@ def test_a_signal_ends_every_command_with_a_line_and_code_75() -> None:
     done = CliRunner().invoke(app, [])
     assert (done.exit_code, done.stderr.count("\n")) == (75, 1)
     assert "Ctrl-C ended it; no half-written output was left; run it again" in done.stderr
+
+
+def test_a_command_collects_garbage_though_the_start_of_its_process_does_not() -> None:
+    found = list[bool]()
+    gc.disable()
+    guarded("show", lambda: found.append(gc.isenabled()))
+    gc.unfreeze()
+    assert found == [True]

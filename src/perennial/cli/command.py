@@ -1,5 +1,6 @@
 """What every command has: common options, its log, its output, its exit code, and the folder it works in."""
 
+import gc
 import io
 import json
 import logging
@@ -177,6 +178,9 @@ def guarded(command: str, run: Callable[[], None], *, debug: bool = False, as_js
     if command not in OUTSIDE:
         _enter_environment(Project.find().root)
     _set_up_output(command)
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
     before = _as_json.set(as_json)
     file = os.environ.pop(failures.VARIABLE, None)  # not of the programs that this one starts
     try:
