@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import numpy as np
+import PIL.Image
 import psutil
 import pytest
 from support import tagged
@@ -15,7 +16,9 @@ from support.checkout import wait_until
 from support.training import ROOT, change_params, initialize_weights, prepare
 
 from perennial.base import config
+from perennial.base.choices import SPLITS
 from perennial.base.errors import ConfigError, PerennialError
+from perennial.data.records import columns
 from perennial.project.cross_validation import fold, out_of_fold
 from perennial.project.cross_validation.cross_validation import CrossValidation
 from perennial.project.tune.training_process import LOG
@@ -99,6 +102,29 @@ def test_images_with_several_labels_have_predictions_by_the_thresholds_of_their_
     assert (document["metric"], document["examples"], len(table())) == ("mAP", 100, 100)
     low, high = document["interval"]
     assert low < document["score"] < high
+
+
+def test_an_image_and_a_smaller_copy_of_it_are_in_one_fold(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    for number in range(12):
+        folder = tmp_path / "photos" / f"class-{number % 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        coarse = PIL.Image.fromarray(random.integers(0, 256, (9, 9), np.uint8))
+        photo = coarse.resize((96, 96), PIL.Image.Resampling.BICUBIC)
+        photo.save(folder / f"{number:02}.png")
+        photo.resize((64, 64)).save(folder / f"{number:02}-small.jpg", quality=60)
+    values = {"dataset.name": "image_folder", "dataset.path": "photos", "dataset.digests": "record"}
+    prepare(tmp_path, values)
+    ready(tmp_path, **values)
+    found = CrossValidation(PARAMS, 3, pinned=True)
+    fields = [
+        fields for split in SPLITS for fields, _ in columns.examples(found.records.folder, found.data, split)
+    ]
+    folds_of = {}
+    for each, fold_ in zip(fields, found.held_out.tolist(), strict=True):
+        folds_of.setdefault(Path(each.filename).name[:2], []).append(fold_)
+    assert all(len(each) == 2 and len(set(each)) == 1 for each in folds_of.values())
 
 
 def test_more_folds_than_groups_of_images_are_refused(pipeline):
