@@ -146,6 +146,7 @@ def test_keras_variables_are_named_by_their_paths(tmp_path):
 
 def test_one_group_is_read_without_knowing_the_others(two):
     assert list(checkpoints.read(two, "model").values) == ["model/kernel"]
+    assert list(checkpoints.newest(two.parent, "model").values) == ["model/kernel"]
     kernel = tf.train.load_variable(str(two / "variables"), "model/kernel")  # and without us
     assert np.array_equal(kernel, np.full([3, 4], 20, np.float32))
 
@@ -388,6 +389,13 @@ def test_a_write_that_failed_is_raised_by_the_next_call_whatever_it_is(tmp_path,
         part in message for part in (str(tmp_path), "File too large", "of step 1 is kept", "run this again")
     )
     assert [path.name for path in tmp_path.iterdir()] == ["step-000000001"]
+
+
+def test_where_the_first_write_failed_nothing_is_kept_and_that_is_said(tmp_path):
+    refused = pytest.raises(PerennialError, match="no earlier one, so the training will start from zero")
+    with Checkpoints(tmp_path, max_to_keep=2) as these, largest_file(100_000), refused:
+        these.save(1, large(), {}, wait=True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_ended_the_training_is_not_hidden_by_a_write_that_failed(tmp_path, caplog):
