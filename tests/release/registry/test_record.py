@@ -39,6 +39,8 @@ def test_a_promoted_run_is_one_commit_with_its_tags_on_branch_and_remote(project
     names = ("heads/main", "tags/classifier@v0.0.1", "tags/classifier#champion#1")
     assert remote_refs(project) == dict.fromkeys(names, commit)
     assert head(project) == commit
+    said = "Run night-1: accuracy 0.8, passes the gate\n\n- compared with None"
+    assert project.git("log", "-1", "--format=%B") == said
     assert project.git("status", "--porcelain") == ""
     assert project.must("dvc", "status", "-q") == ""
 
