@@ -79,8 +79,7 @@ def test_the_export_of_a_rejected_model_comes_with_a_warning(
     }
     files.write_json(paths.decision, decision)
     shown = CliRunner().invoke(app, ["predict", *map(str, photographs(1))])
-    assert shown.exit_code == 0
-    assert len(shown.stdout.splitlines()) == 1
+    assert (shown.exit_code, len(shown.stdout.splitlines())) == (0, 1)
     rejected = "this model was rejected: test accuracy 0.2 is too low" in caplog.text
     assert rejected == (not promote and model == "this")
 
@@ -130,8 +129,7 @@ def test_an_image_may_come_through_a_pipe_with_a_name(command, tmp_path) -> None
         writer.stdin.write(PNG)
         writer.stdin.close()
         shown = command(tmp_path / "pipe")
-    assert shown.exit_code == 0
-    assert names(shown) == ["pipe"]
+    assert (shown.exit_code, names(shown)) == (0, ["pipe"])
 
 
 def test_json_is_one_document_with_bad_images_in_it(command, classifier, mixed) -> None:
@@ -198,8 +196,7 @@ BROKEN = ["001 empty.png: it is empty", "001 half.jpg: it is incomplete", "001 p
 @pytest.mark.parametrize(("policy", "code"), [(None, 3), ("skip", 0)])
 def test_broken_files_are_named_one_by_one_and_stop_nothing(command, mixed, caplog, policy, code) -> None:
     shown = command(mixed, *(("--on-bad-image", policy) if policy else ()))
-    assert shown.exit_code == code
-    assert names(shown) == ["000.jpg", "001.jpg", "002.jpg"]
+    assert (shown.exit_code, names(shown)) == (code, ["000.jpg", "001.jpg", "002.jpg"])
     named = [Path(line).name for line in caplog.messages if line.startswith("/")]
     assert [line[: len(broken)] for line, broken in zip(named, BROKEN, strict=True)] == BROKEN
     assert ("3 of 6" in shown.stderr) == (code == 3)
@@ -265,8 +262,7 @@ def test_a_closed_standard_output_is_refused_before_the_model_is_loaded(workspac
         text=True,
         check=False,
     )
-    assert shown.returncode == 2
-    assert len(shown.stderr.splitlines()) == 1
+    assert (shown.returncode, len(shown.stderr.splitlines())) == (2, 1)
 
 
 def test_heatmaps_are_written_beside_the_predictions(command, photographs, tmp_path) -> None:

@@ -1,10 +1,18 @@
 """Exports and decisions made by hand: what publishing looks at, in files of a few bytes."""
 
+import itertools
+from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 from perennial.base import files
 from perennial.base.config import Config
 from perennial.model import export_layout
+from perennial.release.publishing import fetch_version
+from perennial.release.publishing.publish import verified_digests
+from perennial.release.publishing.version_layout import AllowedExport, Published
+
+NUMBER = itertools.count()
 
 
 def write_export(config: Config, model: str = "m", data: str = "d") -> Path:
@@ -43,3 +51,34 @@ def content(folder: Path) -> dict[str, bytes]:
         for path in folder.rglob("*")
         if path.is_file() and path.name not in {"published.json", "provenance.json"}
     }
+
+
+@dataclass
+class Place:
+    """A folder or URL to publish to, and the module that does it."""
+
+    config: Config
+    url: str
+    module: ModuleType
+
+    def allowed(self, model: str, card: str = "") -> AllowedExport:
+        export = write_export(self.config, model)
+        export = export.rename(export.with_name(f"export-{next(NUMBER)}"))
+        if card:
+            (export / "README.md").write_text(card)
+            list_files(export)
+        return AllowedExport(export=export, digests=verified_digests(export), decision={"promote": True})
+
+    def add(self, model: str, card: str = "") -> Published:
+        published: Published = self.module.add(self.url, self.allowed(model, card))
+        return published
+
+    def roll_back(self, version: int | None = None) -> Published:
+        published: Published = self.module.roll_back(self.url, version)
+        return published
+
+    def read(self) -> str:
+        """The model that a reader gets."""
+        version = fetch_version.find(self.url)
+        graph, _ = version.store.get_bytes(f"{version.prefix}saved_model.pb")
+        return graph.decode().removeprefix("graph of ")

@@ -37,20 +37,8 @@ def written(features: list[float]) -> str:
 
 def keep(store, day: str, *images: bytes) -> list[KeptImage]:
     """Keep images as a server does."""
-    records = [
-        KeptImage(
-            time=f"{day}T02:00:00.000+00:00",
-            model="pets",
-            version="7",
-            sha256=place.put_image(store, day, image),
-            top=(("cat", 0.75), ("dog", 0.25)),
-            reason="random",
-            probability=0.01,
-            candidate="8",
-            candidate_top=(("dog", 0.5),),
-        )
-        for image in images
-    ]
+    other = {"time": f"{day}T02:00:00.000+00:00", "candidate": "8", "candidate_top": (("dog", 0.5),)}
+    records = [record(place.put_image(store, day, image), **other) for image in images]
     place.put_records(store, day, f"020000-{len(images)}", records)
     return records
 
@@ -71,14 +59,9 @@ def test_what_was_kept_is_read_again(store) -> None:
 
 def statistics(store, day: str, *digests: str) -> list[KeptImage]:
     """Keep statistics as a server does."""
-    records = [
-        KeptImage(
-            time=f"{day}T02:00:00.000+00:00", model="pets", version="7", sha256=digest, top=(("cat", 0.75),),
-            reason="random", probability=0.01, reference="r",
-            features=place.written(np.linspace(-0.088, 0.088, 256, dtype=np.float32)), brightness=127.5,
-        )
-        for digest in digests
-    ]  # fmt: skip
+    features = place.written(np.linspace(-0.088, 0.088, 256, dtype=np.float32))
+    other = {"time": f"{day}T02:00:00.000+00:00", "reference": "r", "features": features, "brightness": 127.5}
+    records = [record(digest, **other) for digest in digests]
     place.put_records(store, day, f"020000-ab-n{len(records)}", records)
     return records
 
@@ -90,8 +73,7 @@ def test_statistics_are_read_as_they_were_written(store) -> None:
 
 
 def test_a_place_without_images_is_empty(store) -> None:
-    assert list(place.read(store)) == []
-    assert place.usage(store, DAY) == (0, 0)
+    assert (list(place.read(store)), place.usage(store, DAY)) == ([], (0, 0))
 
 
 def test_old_days_are_removed_and_other_files_stay(store) -> None:
@@ -102,8 +84,7 @@ def test_old_days_are_removed_and_other_files_stay(store) -> None:
     mine = [f"{old}/images/mine.png", f"{old}/notes.txt", "images/a.png"]
     for key in mine:
         store.put(key, b"mine")
-    assert place.remove_before(store, 7) == 2
-    assert list(place.read(store)) == kept
+    assert (place.remove_before(store, 7), list(place.read(store))) == (2, kept)
     assert {entry.key for entry in store.list()} >= set(mine)
 
 
@@ -179,8 +160,7 @@ def test_forgetting_removes_damaged_records_of_the_image_and_keeps_the_others(st
     assert place.remove_images(store, Wanted(digests={first.sha256: 0})).total() == 1
     content, _ = store.get_bytes(key)
     assert first.sha256.encode() not in content
-    assert content.splitlines()[1:] == [b"{damaged"]
-    assert list(place.read(store)) == [second]
+    assert (content.splitlines()[1:], list(place.read(store))) == ([b"{damaged"], [second])
 
 
 def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path) -> None:

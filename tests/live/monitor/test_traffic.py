@@ -93,8 +93,7 @@ def test_without_a_place_nothing_is_looked_at(load: Callable[..., Config]) -> No
 
 def test_an_empty_place_has_no_window(kept: Kept) -> None:
     seen = kept.seen()
-    assert (seen.windows, seen.waiting, seen.alarm) == ([], 0, None)
-    assert seen.words[0] == "no window yet"
+    assert (seen.windows, seen.waiting, seen.alarm, seen.words[0]) == ([], 0, None, "no window yet")
 
 
 def test_traffic_like_the_validation_images_is_no_alarm(kept: Kept) -> None:
@@ -119,8 +118,7 @@ def test_the_alarm_has_one_key_as_long_as_it_lasts(kept: Kept) -> None:
     kept.keep(SIZE, shift=1.0)
     second = kept.seen()
     assert first.key is not None
-    assert second.key == first.key
-    assert len(second.windows) == 3
+    assert (second.key, len(second.windows)) == (first.key, 3)
 
 
 def test_a_second_look_reads_only_what_is_new(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,8 +133,7 @@ def test_a_second_look_reads_only_what_is_new(kept: Kept, monkeypatch: pytest.Mo
     kept.keep(SIZE)
     first = kept.seen()
     monkeypatch.setattr(place, "records", counted)
-    assert kept.seen() == first
-    assert read == []
+    assert (kept.seen(), read) == (first, [])
 
 
 def test_windows_that_another_version_noted_in_another_form_are_computed_again(kept: Kept) -> None:
@@ -203,8 +200,7 @@ def test_what_a_server_writes_late_reaches_a_later_window_once(kept: Kept) -> No
     assert kept.seen().waiting == 49
     written(kept, "230500", start + timedelta(minutes=5), 1)
     seen = kept.seen()
-    assert (len(seen.windows), seen.waiting) == (2, 0)
-    assert kept.seen() == seen
+    assert (len(seen.windows), seen.waiting, kept.seen()) == (2, 0, seen)
 
 
 @pytest.mark.parametrize("wrong", [MIDNIGHT + timedelta(days=1, minutes=1), datetime(2001, 1, 1, tzinfo=UTC)])

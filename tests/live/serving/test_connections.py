@@ -75,9 +75,7 @@ def test_health_is_answered_while_more_clients_send_bodies_than_the_server_takes
         monkeypatch.setattr("perennial.live.serving.server.CONNECTIONS", 5)
         address = str(client.base_url)
         health, ready = httpx.get(f"{address}health"), httpx.get(f"{address}ready")
-        assert health.status_code == 200
-        assert ready.status_code == 503
-        assert ready.headers["Retry-After"] == "1"
+        assert (health.status_code, ready.status_code, ready.headers["Retry-After"]) == (200, 503, "1")
 
 
 def test_answered_requests_do_not_stay_in_memory(world):

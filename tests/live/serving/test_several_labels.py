@@ -77,8 +77,7 @@ def test_predictions_name_labels_in_order_of_probability(predictions) -> None:
     for each in predictions:
         assert each.label == ", ".join(each.labels)
         shares = [given.probability for given in each.given]
-        assert shares == sorted(shares, reverse=True)
-        assert len(each.classes) == 2
+        assert (shares, len(each.classes)) == (sorted(shares, reverse=True), 2)
     assert len({len(each.labels) for each in predictions}) > 1
 
 

@@ -26,8 +26,7 @@ def config(load):
 
 def test_the_export_becomes_the_current_version(config, workspace):
     published = publish(config)
-    assert published.version == 1
-    assert str(published.path) == "served/1"
+    assert (published.version, str(published.path)) == (1, "served/1")
     assert content(workspace / "served" / "current") == content(config.paths.export)
 
 
@@ -41,9 +40,7 @@ def test_a_refusal_has_its_exit_code_and_one_line(config, workspace, capfd):
     decide(config, promote=False)
     done = subprocess.run([forks.python(), "-m", "perennial", "publish"], check=False)
     message = capfd.readouterr().err
-    assert done.returncode == 4
-    assert message.count("\n") == 1
-    assert message[:19] == "perennial publish: "
+    assert (done.returncode, message.count("\n"), message[:19]) == (4, 1, "perennial publish: ")
     assert not (workspace / "served").exists()
 
 
@@ -191,8 +188,7 @@ def two_versions(config):
 def test_a_rollback_does_not_wait_for_a_stage_of_the_checkout(two_versions, workspace):
     with locks.stage(two_versions.paths.work, "train"):
         done = subprocess.run([forks.python(), "-m", "perennial", "publish", "--rollback"], check=False)
-    assert done.returncode == 0
-    assert (workspace / "served" / "current").readlink() == Path("1")
+    assert (done.returncode, (workspace / "served" / "current").readlink()) == (0, Path("1"))
 
 
 def test_a_rollback_needs_no_decision(two_versions, workspace):

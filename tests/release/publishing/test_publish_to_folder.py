@@ -3,13 +3,12 @@
 import os
 import shutil
 import threading
-from pathlib import Path
 
 import pytest
 from support.exports import list_files
 
 from perennial.base import documents, files
-from perennial.base.errors import ConfigError, DataError, PerennialError, QualityError
+from perennial.base.errors import ConfigError, DataError, PerennialError
 from perennial.base.processes import locks
 from perennial.release.publishing import publish_to_folder as registry
 from perennial.release.publishing import version_layout
@@ -52,12 +51,6 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_versions_count_from_one_and_the_link_leads_to_the_last(folder, add):
-    assert [add(text).version for text in ("a", "b", "c")] == [1, 2, 3]
-    assert names(folder) == [".publish.lock", "1", "2", "3", "current"]
-    assert read(folder) == "c"
-
-
 @pytest.mark.parametrize(("mode", "others"), [(0o755, 0o055), (0o750, 0o050), (0o777, 0o055), (0o700, 0)])
 def test_who_may_list_the_folder_may_read_a_version_whatever_the_umask(folder, add, mode, others):
     folder.mkdir(parents=True)
@@ -68,8 +61,7 @@ def test_who_may_list_the_folder_may_read_a_version_whatever_the_umask(folder, a
     finally:
         os.umask(before)
     modes = {path.is_dir(): path.stat().st_mode & 0o077 for path in (folder / "1").rglob("*")}
-    assert modes == {True: others, False: others & 0o044}
-    assert (folder / "1").stat().st_mode & 0o077 == others
+    assert (modes, (folder / "1").stat().st_mode & 0o077) == ({True: others, False: others & 0o044}, others)
 
 
 def test_a_version_carries_the_digest_of_each_file_and_the_decision(folder, add):
@@ -91,22 +83,10 @@ def test_numbers_go_on_after_the_highest_whatever_else_is_there(folder, add, nam
     assert add("a").version == 8
 
 
-def test_the_current_version_is_not_published_again(folder, add):
-    first, again = add("a"), add("a")
-    assert first.moved is True
-    assert (again.moved, again.version) == (False, 1)
-    assert names(folder) == [".publish.lock", "1", "current"]
-
-
 def test_a_damaged_current_version_is_published_again(folder, add):
     add("a")
     (folder / "1" / "variables" / "weights").write_text("b")
-    assert add("a").version == 2
-    assert read(folder) == "a"
-
-
-def test_an_older_version_gets_a_new_number_because_servers_take_the_highest(folder, add):
-    assert [add(text).version for text in ("a", "b", "a")] == [1, 2, 3]
+    assert (add("a").version, read(folder)) == (2, "a")
 
 
 def test_a_version_that_a_killed_process_did_not_make_current_is_taken_up(folder, add):
@@ -114,8 +94,7 @@ def test_a_version_that_a_killed_process_did_not_make_current_is_taken_up(folder
     add("b")
     files.point(folder / "current", "1")
     taken = add("b")
-    assert (taken.version, taken.moved) == (2, True)
-    assert read(folder) == "b"
+    assert (taken.version, taken.moved, read(folder)) == (2, True, "b")
 
 
 def test_leftovers_of_killed_processes_are_removed_and_other_files_stay(folder, add):
@@ -125,16 +104,6 @@ def test_leftovers_of_killed_processes_are_removed_and_other_files_stay(folder, 
     (folder / ".theirs.tmp").touch()
     add("a")
     assert names(folder) == [".publish.lock", ".theirs.tmp", "1", "current"]
-
-
-def test_an_export_that_changes_while_it_is_copied_is_not_published(folder, add, monkeypatch):
-    add("a")
-    copy = shutil.copyfile
-    monkeypatch.setattr(shutil, "copyfile", lambda *paths: Path(copy(*paths)).write_text("changed"))
-    with pytest.raises(DataError, match="changed"):
-        add("b")
-    assert names(folder) == [".publish.lock", "1", "current"]
-    assert read(folder) == "a"
 
 
 def test_a_folder_named_current_is_not_touched(folder, add):
@@ -177,34 +146,12 @@ def test_a_publisher_that_waited_too_long_names_the_other(folder, add, monkeypat
     assert "2" not in names(folder)
 
 
-@pytest.mark.parametrize(("version", "leads_to"), [(None, 2), (1, 1), (3, 3)])
-def test_the_link_is_rolled_back_to_the_previous_or_a_chosen_version(folder, add, version, leads_to):
-    for text in ("a", "b", "c"):
-        add(text)
-    published = registry.roll_back(folder, version)
-    assert (published.version, published.moved) == (leads_to, leads_to != 3)
-    assert read(folder) == "abc"[leads_to - 1]
-
-
-def test_a_rolled_back_version_is_not_published_again(folder, add):
-    for text in ("a", "b", "c"):
-        add(text)
-    registry.roll_back(folder, 1)
-    for text in ("b", "c"):
-        with pytest.raises(QualityError, match=r"version [23] .*current stays 1"):
-            add(text)
-    assert read(folder) == "a"
-    assert add("d").version == 4
-
-
 def test_the_number_of_a_rolled_back_and_removed_version_is_not_reused(folder, add):
     for text in ("a", "b", "c"):
         add(text)
     registry.roll_back(folder, None)
     shutil.rmtree(folder / "3")
-    assert add("d").version == 4
-    assert add("e").version == 5
-    assert registry.roll_back(folder, None).version == 4
+    assert (add("d").version, add("e").version, registry.roll_back(folder, None).version) == (4, 5, 4)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", '{"versions": ["1"]}', '{"versions": 1}'])
@@ -216,25 +163,11 @@ def test_a_damaged_list_of_rolled_back_versions_is_a_data_error(folder, add, tex
     assert read(folder) == "a"
 
 
-def test_making_a_version_current_leaves_the_others_rolled_back(folder, add):
-    for text in ("a", "b"):
-        add(text)
-    registry.roll_back(folder, None)
-    add("c")
-    registry.roll_back(folder, None)
-    assert (registry.roll_back(folder, 3).moved, read(folder), add("c").moved) == (True, "c", False)
-    with pytest.raises(QualityError, match="version 2"):
-        add("b")
-    assert registry.roll_back(folder, None).version == 1
-    assert read(folder) == "a"
-
-
 def test_the_number_of_a_removed_current_version_is_not_reused(folder, add):
     for text in ("a", "b"):
         add(text)
     shutil.rmtree(folder / "2")
-    assert add("b").version == 3
-    assert read(folder) == "b"
+    assert (add("b").version, read(folder)) == (3, "b")
 
 
 def test_other_folders_are_not_versions(folder, add):
@@ -242,30 +175,13 @@ def test_other_folders_are_not_versions(folder, add):
     for name in ("007", "40"):
         (folder / name).mkdir()
     (folder / "50").touch()
-    assert add("b").version == 51
-    assert registry.roll_back(folder, None).version == 1
+    assert (add("b").version, registry.roll_back(folder, None).version) == (51, 1)
     with pytest.raises(DataError, match=r"version 50.*\[1, 51\], current is 1"):
         registry.roll_back(folder, 50)
 
 
-@pytest.mark.parametrize("version", [None, 4])
-def test_a_missing_version_cannot_be_rolled_back_to(folder, add, version):
-    add("a")
-    with pytest.raises(DataError, match=r"\[1\], current is 1; nothing was changed"):
-        registry.roll_back(folder, version)
-
-
-RECORD = (version_layout.RECORD, r"published\.json .*nothing was changed")
-
-
-@pytest.mark.parametrize(
-    ("file", "message", "text"),
-    [
-        ("variables/weights", "versions/1 ", "c"),
-        *((*RECORD, text) for text in ("{}", "{", '{"files": {"a": 1}}')),
-    ],
-)
-def test_a_damaged_version_cannot_be_rolled_back_to(folder, add, file, message, text):
+@pytest.mark.parametrize("text", ["{}", "{", '{"files": {"a": 1}}'])
+def test_a_version_with_a_damaged_record_cannot_be_rolled_back_to(folder, add, text):
     for content in ("a", "b"):
         add(content)
     (folder / "1" / file).write_text(text)

@@ -214,9 +214,7 @@ def test_the_command_ends_with_3_and_one_line(config):
     write(export_layout.LABELS)
     done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
     found = json.loads(done.stdout)
-    assert done.returncode == 3
-    assert found["ok"] is False
-    assert done.stderr.count("\n") == 1
+    assert (done.returncode, found["ok"], done.stderr.count("\n")) == (3, False, 1)
     assert found["problems"][0]["file"] == str(export_layout.LABELS)
     with pytest.raises(DataError, match="holds no published version"):
         verified(Path("src"))

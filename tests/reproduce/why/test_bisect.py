@@ -94,8 +94,7 @@ def test_states_without_a_score_are_passed_over() -> None:
 
 def test_the_largest_of_several_causes_is_found() -> None:
     found, _ = search([0.9, 0.88, 0.88, 0.7, 0.7, 0.68])
-    assert (found.low, found.high) == (2, 3)
-    assert found.share == pytest.approx(0.18 / 0.22)
+    assert (found.low, found.high, found.share) == (2, 3, pytest.approx(0.18 / 0.22))
 
 
 def test_an_improvement_is_found_as_well() -> None:
@@ -109,5 +108,4 @@ def test_noise_is_at_least_one_example_and_the_difference_that_was_seen() -> Non
     def noise(change: float) -> chain.Noise:
         return chain.noise(start, outcome(0.9), 3, lambda _: outcome(0.9 + change))
 
-    assert noise(0.0).deviation == 1 / 1000
-    assert (noise(-0.02).seed, round(noise(-0.02).limit, 6)) == (4, 0.04)
+    assert (noise(0.0).deviation, noise(-0.02).seed, round(noise(-0.02).limit, 6)) == (1 / 1000, 4, 0.04)

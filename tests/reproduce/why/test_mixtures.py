@@ -129,8 +129,7 @@ def test_data_that_are_lost_are_said_and_the_rest_is_done(project: Project) -> N
         if file.is_file() and b"predicted" in file.read_bytes():
             file.unlink()
     done = project.run("perennial", "why", "HEAD~1", "HEAD", "--json")
-    assert done.returncode == 3
-    assert json.loads(done.stdout)["cause"]["what"] == "train.learning_rate"
+    assert (done.returncode, json.loads(done.stdout)["cause"]["what"]) == (3, "train.learning_rate")
     assert "is lost: its object" in done.stderr
 
 
