@@ -78,6 +78,25 @@ def test_a_folder_to_publish_to_is_that_of_the_caller(photos, monkeypatch) -> No
     assert given == [str(photos / "served"), "s3://bucket/models"]
 
 
+@pytest.mark.parametrize(
+    ("typed", "why"),
+    [
+        ("config --defaults --set train.epochs=2", "--defaults and --set exclude each other"),
+        ("label --compare --branch new", "--compare and --branch exclude each other"),
+        ("report --send --explain", "--send and --explain exclude each other"),
+        ("docs --search gate --web", "--search and --web exclude each other"),
+        ("audit --all --rev main", "--rev and --all exclude each other"),
+        ("show 0 --shard a.tfrecord --split test", "--shard and --split exclude each other"),
+        ("runs --json show night-1", "options of `perennial runs show` stand behind show"),
+        ("why a b --keep", "--keep goes with --bisect"),
+        ("run --set train.epochs=2 train.seed=5", "each KEY=VALUE needs a --set of its own"),
+    ],
+)
+def test_an_option_that_would_not_count_is_refused(workspace, typed: str, why: str) -> None:
+    done = CliRunner().invoke(app, typed.split())
+    assert (done.exit_code, why in done.stderr) == (2, True), done.output
+
+
 def test_a_signal_ends_every_command_with_a_line_and_code_75() -> None:
     app = typer.Typer()
 

@@ -97,6 +97,5 @@ def test_a_url_with_credentials_is_refused_before_git_sees_it(repository, url):
 def test_outside_a_repository_the_error_is_one_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = add("bucket", "s3://bucket/dvc")
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "remote was added" in done.stderr

@@ -239,8 +239,11 @@ def test_runs_of_another_project_neither_stop_nor_start_those_of_this_one(make, 
     with temporary_settings({PREFECT_API_URL: mine.server.url}), get_client(sync_client=True) as client:
         found = [str(each.id) for each in Ours(client).among(client.read_flow_runs())]
         tagged = {str(each.id) for each in dead_runs._ours(client, ["cpu"], StateType.RUNNING)}
+        seen = {"key": "1", "pipeline": "classifier", "reason": "r"}
         with pytest.raises(StageFailed, match="retrain/b-nightly belongs to another project") as refused:
-            monitor.start_retraining("retrain/b-nightly", {"key": "1", "pipeline": "classifier", "reason": "r"})
+            monitor.start_retraining("retrain/b-nightly", seen)
+        with pytest.raises(StageFailed, match="the server has no deployment retrain/none; `perennial deploy`"):
+            monitor.start_retraining("retrain/none", seen)
     assert sorted(found) == sorted(str(runs[name]) for name in ("nightly", "here"))
     assert runs["here"] not in tagged  # a flow of somebody else may have that name
     assert refused.value.exit_code == 2

@@ -55,6 +55,13 @@ def option_object(option: str, text: str) -> dict[str, Any]:
         raise ConfigError(f"{option} must be a JSON object: {error}") from error
 
 
+def exclusive(**options: object) -> None:
+    """Refuse two options of which only one would count; they are named as in Python."""
+    given = [f"--{name}" for name, value in options.items() if value not in ([], None) and value is not False]
+    if len(given) > 1:
+        raise ConfigError(f"{given[0]} and {given[1]} exclude each other; leave one out")
+
+
 class Command(TyperCommand):
     """A command with `--debug`, and `--set` for a stage; in a subfolder it works in the project's folder."""
 

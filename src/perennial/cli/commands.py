@@ -11,8 +11,8 @@ from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.layout import Project
 from perennial.base.project import own_components
 from perennial.base.stage_state import outputs
-from perennial.cli.command import command, key_and_value, option_object, output, wants_json
-from perennial.cli.option_types import PARAMS, ParamsOption, PathOrUrl, SplitName, argument, switch, typed
+from perennial.cli.command import command, exclusive, key_and_value, option_object, output, wants_json
+from perennial.cli.option_types import PARAMS, ParamsOption, SplitName, argument, location, switch, typed
 from perennial.cli.stage_runner import run_stage
 from perennial.release.registry import run_records
 
@@ -39,6 +39,8 @@ def _config(
     from perennial.base.params import advice, edit_params
     from perennial.base.params import options as reference
 
+    for name, given in {"upgrade": upgrade, "preset": preset, "set": assign}.items():
+        exclusive(defaults=defaults, options=options, **{name: given})
     if defaults or options:
         document = reference.values(()) if defaults else reference.as_json()
         text = reference.defaults() if defaults else reference.markdown()
@@ -78,6 +80,7 @@ def _report(
     run: str | None = typed("--end", "Run that is complete.", hidden=True),
     results: str = typed("What DVC did with its stages.", default="{}", hidden=True),
 ) -> None:
+    exclusive(send=send, explain=explain)
     if send:
         _send(params)
         return
@@ -113,9 +116,7 @@ def _publish(
     version: int | None = argument(
         "With --rollback: version to make current.", default=None, metavar="VERSION", min=1
     ),
-    to: str | None = typed(
-        "Place of the versions. [default: publish.url]", parser=PathOrUrl, metavar="FOLDER|URL"
-    ),
+    to: str | None = location("Place of the versions. [default: publish.url]", "FOLDER|URL"),
     *,
     rollback: bool = switch("--rollback", "Move `current` to the previous version, or to VERSION."),
     params: ParamsOption = PARAMS,
@@ -134,7 +135,7 @@ def _publish(
 
 @command(app, "fetch")
 def _fetch(
-    url: str = argument("Publish folder, URL in a bucket, or a version.", parser=PathOrUrl, metavar="URL"),
+    url: str = location("Publish folder, URL in a bucket, or a version.", "URL", argument),
     to: Path | None = typed("Folder to write. [default: NAME-VERSION]", metavar="FOLDER"),
 ) -> None:
     from perennial.release.publishing import fetch_version
@@ -146,12 +147,8 @@ def _fetch(
 
 @command(app, "predict")
 def _predict(
-    images: list[str] = argument("-: one image from stdin.", parser=PathOrUrl, metavar="IMAGE|FOLDER|-..."),
-    model: str | None = typed(
-        "Export, or publish folder or URL. [default: the export of the parameters]",
-        parser=PathOrUrl,
-        metavar="PATH|URL",
-    ),
+    images: list[str] = location("-: one image from stdin.", "IMAGE|FOLDER|-...", argument),
+    model: str | None = location("Export, or publish folder or URL. [default: the export of the parameters]"),
     top: int = typed("Print the K most probable classes of each image.", default=1, min=1, metavar="K"),
     on_bad_image: Literal["fail", "skip"] = typed(
         "fail: predict the others, then exit with code 3.", default="fail"
@@ -162,13 +159,10 @@ def _predict(
     explain_class: str | None = typed("Class of the heatmaps. [default: the most probable]", metavar="NAME"),
     as_csv: bool = switch("--csv", "Print CSV, with one row per class."),
 ) -> None:
-    if wants_json() and as_csv:
-        raise ConfigError("--json and --csv exclude each other; leave one out")
+    exclusive(json=wants_json(), csv=as_csv)
     from perennial.cli import predict_images
 
-    output: Literal["json", "csv", "lines"] = "csv" if as_csv else "lines"
-    if wants_json():
-        output = "json"
+    output: Literal["json", "csv", "lines"] = "json" if wants_json() else "csv" if as_csv else "lines"
     predict_images.predict(
         images, model=model, params=params, output=output, top=top, on_bad_image=on_bad_image, explain=explain,
         explain_class=explain_class,
@@ -183,8 +177,7 @@ def _show(
     save: Path | None = typed("File to write the encoded image to."),
     params: ParamsOption = PARAMS,
 ) -> None:
-    if shard and split:
-        raise ConfigError("--shard and --split exclude each other; leave one out")
+    exclusive(shard=shard, split=split)
     from perennial.cli import show_record
 
     if shard:

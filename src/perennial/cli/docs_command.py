@@ -18,7 +18,7 @@ import typer
 from perennial.base import documents, files
 from perennial.base.errors import ConfigError
 from perennial.base.project.source_code import PACKAGE
-from perennial.cli.command import command, output, wants_json
+from perennial.cli.command import command, exclusive, output, wants_json
 from perennial.cli.option_types import argument, switch, typed
 
 app = typer.Typer(rich_markup_mode=None)
@@ -59,6 +59,7 @@ def _docs(
     search: str | None = typed("List the pages that have all of these words.", metavar="WORDS"),
     web: bool = switch("--web", "Open the pages in a browser; needs no network."),
 ) -> None:
+    exclusive(search=search, web=web)
     listed = pages()
     if search is not None:
         found = matches(listed, search.casefold().split())

@@ -15,23 +15,19 @@ from perennial.base.config import Config
 from perennial.base.errors import ConfigError
 from perennial.base.processes import process
 from perennial.base.project.git import Repository
-from perennial.cli.command import command, may_push, output
-from perennial.cli.option_types import PARAMS, PUSH, ParamsOption, PathOrUrl, argument, switch, typed
+from perennial.cli.command import command, exclusive, may_push, output
+from perennial.cli.option_types import PARAMS, PUSH, ParamsOption, argument, location, switch, typed
 from perennial.data.datasets.own import several_labels
 
 app = typer.Typer(rich_markup_mode=None)
-LOCAL_FILES = (
-    "LABEL_STUDIO_LOCAL_FILES_SERVING_ENABLED=true and LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT"  # and a folder
-)
+# And a folder:
+LOCAL_FILES = "LABEL_STUDIO_LOCAL_FILES_SERVING_ENABLED=true and LABEL_STUDIO_LOCAL_FILES_DOCUMENT_ROOT"
 
 
 @command(app, "label", epilog="Example: `perennial label captured`, then `perennial label --branch new`.")
 def _label(  # noqa: PLR0913 - each option is one
-    place: str | None = argument(
-        "As for `serve --keep`. [default: that of the last queue]",
-        default=None,
-        parser=PathOrUrl,
-        metavar="[PLACE]",
+    place: str | None = location(
+        "As for `serve --keep`. [default: that of the last queue]", "[PLACE]", argument, default=None
     ),
     params: ParamsOption = PARAMS,
     *,
@@ -48,6 +44,7 @@ def _label(  # noqa: PLR0913 - each option is one
     push: bool | None = PUSH,
     compare: bool = switch("--compare", "Judge the candidate in the shadow by the labels."),
 ) -> None:
+    exclusive(compare=compare, branch=branch, export=export, **{"import": take})
     checked = config.load(params)
     answers = _module("answers").Answers(checked.paths.work / "label")
     if compare:

@@ -17,7 +17,7 @@ from perennial.base.errors import ConfigError, DataError, PerennialError, listed
 from perennial.base.layout import Project
 from perennial.base.project.exclusions import FILE
 from perennial.cli.command import command, output
-from perennial.cli.option_types import PARAMS, ParamsOption, PathOrUrl, argument, switch, typed
+from perennial.cli.option_types import PARAMS, ParamsOption, argument, location, switch, typed
 
 app = typer.Typer(rich_markup_mode=None)
 DIGEST = re.compile(r"(?:sha256:)?([0-9a-fA-F]{64})")
@@ -63,10 +63,8 @@ def _forget(
     because: str = typed("Reason, which is recorded.", default=..., metavar="TEXT"),
     params: ParamsOption = PARAMS,
     *,
-    kept: list[str] | None = typed(
-        "Place of `serve --keep`; repeatable. [default: monitor.traffic, and those used here]",
-        parser=PathOrUrl,
-        metavar="PLACE",
+    kept: list[str] | None = location(
+        "Place of `serve --keep`; repeatable. [default: monitor.traffic, and those used here]", "PLACE"
     ),
 ) -> None:
     from perennial.release.registry import access

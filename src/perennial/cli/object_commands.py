@@ -13,8 +13,8 @@ from perennial.base.config.fields import refused_texts, shown
 from perennial.base.dvc import dvc_program, dvc_remotes
 from perennial.base.dvc.dvc_program import DvcError
 from perennial.base.errors import ConfigError, DataError, PerennialError, redacted
-from perennial.cli.command import command, output
-from perennial.cli.option_types import PARAMS, ParamsOption, PathOrUrl, argument, switch, typed
+from perennial.cli.command import command, exclusive, output
+from perennial.cli.option_types import PARAMS, ParamsOption, argument, location, switch, typed
 from perennial.cli.panels import LISTED
 
 app = typer.Typer(rich_markup_mode=None)
@@ -26,7 +26,7 @@ app.add_typer(_remote, name="remote", help=LISTED["remote"].about)
 @command(_remote, "add", "Add a DVC remote that verifies what it reads; the first is the default.")
 def _add(
     name: str = argument("Name of the remote.", metavar="NAME"),
-    url: str = argument("s3://, a folder, or another URL that DVC takes.", parser=PathOrUrl, metavar="URL"),
+    url: str = location("s3://, a folder, or another URL that DVC takes.", "URL", argument),
     *,
     default: bool = switch("--default", "Make it the default, even if there is one."),
 ) -> None:
@@ -42,13 +42,6 @@ def add(name: str, url: str, *, default: bool) -> bool:
             f"URL must not hold a user, password or token, since git keeps it; got {shown(url)}; "
             "boto3 and DVC read them from the environment"
         )
-    try:
-        return _add_verified(name, url, default=default)
-    except DvcError as error:
-        raise PerennialError(f"{error}; no remote was added") from error
-
-
-def _add_verified(name: str, url: str, *, default: bool) -> bool:
     # DVC would write a path relative to .dvc, which the checkout of a run has elsewhere.
     if not is_bucket(url) and "://" not in url:
         url = os.path.abspath(os.path.expanduser(url))  # noqa: PTH100, PTH111 - `..` is no part of it
@@ -60,16 +53,16 @@ def _add_verified(name: str, url: str, *, default: bool) -> bool:
             f"there is a remote {name} already, at {redacted(known or '')}; nothing was changed; "
             f"choose another name, or remove it first: `dvc remote remove {name}`"
         )
-    if known is None:
-        dvc_program.run("remote", "add", name, url)
     try:
+        if known is None:
+            dvc_program.run("remote", "add", name, url)
         dvc_program.run("remote", "modify", name, "verify", "true")
         if default:
             dvc_program.run("remote", "default", name)
-    except DvcError:
-        if known is None:
+    except DvcError as error:
+        if known is None and f"remote.{name}.url" in dvc_remotes.configuration():
             dvc_program.run("remote", "remove", name)
-        raise
+        raise PerennialError(f"{error}; no remote was added") from error
     return default
 
 
@@ -86,8 +79,7 @@ def _audit(
     from perennial.release.audit import object_audit, sides
     from perennial.release.registry import access
 
-    if all_ and rev != "HEAD":
-        raise ConfigError("--rev and --all exclude each other; leave one out")
+    exclusive(rev=rev != "HEAD", all=all_)
     checked = config.load(params)
     opened = access.open_registry(checked, whole=True) if all_ else access.with_history(checked, rev)
     repository = opened.repository

@@ -1,5 +1,6 @@
 """Options that several commands have, and how the others are written."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,6 +19,11 @@ def typed(*names_and_help: str, default: Any = None, **more: Any) -> Any:
     """An option of a command: its names, unless that of its parameter is enough, and its help."""
     *names, about = names_and_help
     return typer.Option(default, *names, help=about, **more)
+
+
+def location(about: str, metavar: str = "PATH|URL", kind: Callable[..., Any] = typed, **more: Any) -> Any:
+    """An option, or argument, that takes a path or a URL."""
+    return kind(about, parser=PathOrUrl, metavar=metavar, **more)
 
 
 def switch(name: str, about: str, **more: Any) -> Any:

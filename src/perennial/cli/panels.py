@@ -16,25 +16,19 @@ class Listed(NamedTuple):
 
 PANELS: Mapping[str, Mapping[str, Listed]] = {
     "Start": {
-        "new": Listed(
-            "Make a project for your images, or add a pipeline to one.", "tutorial", "project_commands"
-        ),
+        "new": Listed("Make a project for your images, or add a pipeline.", "tutorial", "project_commands"),
         "run": Listed("Run all stages here, or start a run of a deployment.", "start-a-run", "run_commands"),
         "report": Listed("Summarize the last run, and write its page.", "report", "commands"),
         "predict": Listed("Classify images.", "predict", "commands"),
         "serve": Listed("Serve a model over HTTP, with a page and metrics.", "serve", "serve_command"),
-        "status": Listed(
-            "Show the model in use, the next and last runs, problems.", "operations", "run_commands"
-        ),
+        "status": Listed("Show the model in use, next and last runs, problems.", "operations", "run_commands"),
         "config": Listed("Check, print or change params.yaml; apply a preset.", "options", "commands"),
         "docs": Listed("Read the documentation, offline.", "index", "docs_command"),
         "models": Listed("List the networks: size, published accuracy, weights.", "networks", "model_commands"),
     },
     "Versions": {
         "versions": Listed("List the versions of the model, newest first.", "versions", "version_commands"),
-        "promote": Listed(
-            "Make this model a version, and the champion: in use.", "versions", "version_commands"
-        ),
+        "promote": Listed("Make this model a version and the champion.", "versions", "version_commands"),
         "approve": Listed("List models that wait for a person; decide on one.", "approval", "version_commands"),
         "rollback": Listed("Make an earlier version the champion again.", "versions", "version_commands"),
         "why": Listed("Explain why two scores differ.", "why", "reproduce_commands"),

@@ -22,7 +22,7 @@ from perennial.base.layout import FLOWS, Project
 from perennial.base.processes import locks
 from perennial.base.project import code_digests
 from perennial.base.stage_state import environment, outputs
-from perennial.cli.command import command, key_and_value, output, wants_json, weights_are_pinned
+from perennial.cli.command import command, exclusive, key_and_value, output, wants_json, weights_are_pinned
 from perennial.cli.option_types import PARAMS, ParamsOption, argument, switch, typed
 from perennial.cli.stage_runner import tie_to_checkout
 
@@ -146,19 +146,19 @@ def _choices(done: "Started") -> Iterator[str]:
 
 @command(app, "deploy", json=False)
 def _deploy() -> None:
-    from perennial.orchestration.run_setup import run_program
+    from perennial.orchestration.run_setup import run_environment
 
-    run_program.become("tasks.deploy", at_top=True)
+    run_environment.become("tasks.deploy", at_top=True)
 
 
 @command(app, "worker", json=False)
 def _worker(
     pool: list[str] | None = typed("Work pool; once for each. [default: cpu]", metavar="NAME"),
 ) -> None:
-    from perennial.orchestration.run_setup import run_program
+    from perennial.orchestration.run_setup import run_environment
 
     pools = [part for each in pool or ["cpu"] for part in ("--pool", each)]
-    run_program.become("tasks.worker", pools, at_top=True)
+    run_environment.become("tasks.worker", pools, at_top=True)
 
 
 @command(app, "test")
@@ -189,8 +189,7 @@ def _tune(
     ),
     minutes: float | None = typed("Stop after this time instead.", min=0, metavar="N"),
 ) -> None:
-    if trials is not None and minutes is not None:
-        raise ConfigError("--trials and --minutes exclude each other; leave one out")
+    exclusive(trials=trials, minutes=minutes)
     if find_spec("optuna") is None:
         raise ConfigError("perennial tune needs Optuna; nothing was started; `perennial add tune` installs it")
     started, checked = time.monotonic(), config.load(params)

@@ -12,7 +12,7 @@ from perennial.base import config, layout
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, DataError, PerennialError, QualityError, listed, printable
 from perennial.cli.command import command, output
-from perennial.cli.option_types import PARAMS, ParamsOption, PathOrUrl, argument, switch, typed
+from perennial.cli.option_types import PARAMS, ParamsOption, argument, location, switch, typed
 from perennial.model.evaluation.results import named_score
 
 app = typer.Typer(rich_markup_mode=None)
@@ -71,7 +71,7 @@ def _reason(done: Any) -> str:
 
 @command(app, "verify")
 def _verify(
-    url: str = argument("Publish folder, URL in a bucket, or a version.", parser=PathOrUrl, metavar="PATH|URL"),
+    url: str = location("Publish folder, URL in a bucket, or a version.", kind=argument),
     params: ParamsOption = PARAMS,
 ) -> None:
     from perennial.release.publishing import verify
@@ -128,6 +128,8 @@ def _why(
 ) -> None:
     from perennial.reproduce.why import why
 
+    if keep and not bisect:
+        raise ConfigError("--keep goes with --bisect: nothing is trained without it")
     checked = config.load(params)
     one, other = (a, b) if b is not None else (_champion(checked), a)
     done = why.why(checked, one, other, search=bisect, keep=keep)

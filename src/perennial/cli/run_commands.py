@@ -75,6 +75,8 @@ def _list_records(
     debug: DebugOption = False,
 ) -> None:
     def run() -> None:
+        if name := context.invoked_subcommand:
+            raise ConfigError(f"options of `perennial runs {name}` stand behind {name}; nothing was done")
         enter_project(context.params)
         checked, file = config.load(params), context.params["page"]
         found = run_records.listing(checked, last or (ALL if page else LAST))
@@ -89,7 +91,7 @@ def _list_records(
         listed = [{**record, "row": dataclasses.asdict(row)} for record, row in zip(found, rows, strict=True)]
         output(listed, lines)
 
-    if context.invoked_subcommand is None:
+    if context.invoked_subcommand is None or as_json or debug or last or page or params != PARAMS:
         guarded("runs", run, debug=debug, as_json=as_json)
 
 
@@ -166,6 +168,8 @@ def _run(
         "rev": rev, "push": push, "publish_to": publish_to, "reason": reason, "when_busy": when_busy,
     }  # fmt: skip
     given = {key: value for key, value in parameters.items() if value is not None}
+    if name and "=" in name:
+        raise ConfigError(f"{name} is no deployment; each KEY=VALUE needs a --set of its own")
     if name is None:
         _run_here(assign or [], alone=not (given or watch or wants_json()))
     from perennial.orchestration.client import prefect_server
@@ -191,9 +195,9 @@ def _run_here(assign: Sequence[str], *, alone: bool) -> NoReturn:
             "without a deployment's NAME, `perennial run` runs here and takes only --set; name one, such as "
             "nightly"
         )
-    from perennial.orchestration.run_setup import run_program
+    from perennial.orchestration.run_setup import run_environment
 
-    run_program.become("flows.retrain", [part for each in assign for part in ("--set", shlex.quote(each))])
+    run_environment.become("flows.retrain", [part for each in assign for part in ("--set", shlex.quote(each))])
 
 
 def _watched(server: Any, run: Any) -> Any:

@@ -15,19 +15,18 @@ from perennial.base.config.fields import shown
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.processes.tensorflow import import_with_tensorflow
 from perennial.cli.command import command
-from perennial.cli.option_types import PARAMS, ParamsOption, PathOrUrl, typed
+from perennial.cli.option_types import PARAMS, ParamsOption, location, typed
 
 app = typer.Typer(rich_markup_mode=None)
 NAME = "classifier"  # of a model without parameters
-PLACE: dict[str, Any] = {"parser": PathOrUrl, "metavar": "PATH|URL"}
 SECONDS: dict[str, Any] = {"min": 0.01, "max": 86400}
 POLL_S, POLL_BUCKET_S = 1.0, 10.0
 
 
 @command(app, "serve", json=False)
 def _serve(  # noqa: PLR0913 - each option is one
-    model: str | None = typed(
-        "Export, or publish folder or URL. [default: publish.url, else the export of the parameters]", **PLACE
+    model: str | None = location(
+        "Export, or publish folder or URL. [default: publish.url, else the export of the parameters]"
     ),
     *,
     name: str | None = typed("Name of the model in URLs. [default: record.artifact, else classifier]"),
@@ -40,15 +39,13 @@ def _serve(  # noqa: PLR0913 - each option is one
     queue: int = typed("Limit of waiting images; more get 503.", default=1024, min=1, max=100_000),
     max_batch: int = typed("Limit of images per model call.", default=32, min=1, max=1024),
     max_wait_ms: float = typed("Milliseconds to wait for a full batch.", default=0, min=0, max=1000),
-    keep: str | None = typed(
-        "Folder or bucket for images to label later. [default: keep none]", **{**PLACE, "metavar": "PLACE"}
-    ),
+    keep: str | None = location("Folder or bucket for images to label later. [default: keep none]", "PLACE"),
     keep_what: Literal["image", "statistics"] = typed("Statistics have no pixels.", default="image"),
     keep_share: float = typed("Share of the images that is kept.", default=0.01, min=0, max=1),
     keep_per_day: int = typed("Limit of kept images a day.", default=1000, min=1),
     keep_mb: int = typed("Limit of the place's size.", default=1024, min=1),
     keep_days: int = typed("Days after which kept images are removed.", default=30, min=1),
-    shadow: str | None = typed("Candidate, compared on a share of the traffic. [default: none]", **PLACE),
+    shadow: str | None = location("Candidate, compared on a share of the traffic. [default: none]"),
     shadow_share: float = typed("Share of the images that the candidate gets.", default=0.1, min=0, max=1),
     shadow_max_ms: float | None = typed("Stop a candidate that is slower. [default: no limit]", min=0),
     allow_origin: list[str] | None = typed("Site whose pages may send images; repeatable.", metavar="ORIGIN"),

@@ -1,6 +1,5 @@
 """Commands for the registry: versions, the champion, pins, and the records of runs."""
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -14,7 +13,7 @@ from perennial.base.config import Config
 from perennial.base.errors import ConfigError, QualityError
 from perennial.base.project.pins import LABELS, SourcePin
 from perennial.base.stage_state import recorded
-from perennial.cli.command import command, may_push, output, wants_json
+from perennial.cli.command import command, exclusive, may_push, output, wants_json
 from perennial.cli.option_types import PARAMS, PUSH, FetchOption, ParamsOption, argument, switch, typed
 from perennial.cli.stage_runner import tie_to_checkout
 from perennial.model.evaluation.results import scored_text
@@ -58,12 +57,13 @@ def _promote(
 ) -> None:
     from perennial.release.registry import record
 
-    if (force is not None and because is None) or "" in {force, because, approve}:
+    if "" in {force, because, approve}:
+        raise ConfigError("--force NAME, --approve NAME and --because TEXT are recorded, so none may be empty")
+    if force is not None and because is None:
         raise ConfigError("--force NAME and --because TEXT go together: both are recorded")
     if because is not None and force is None and approve is None:
         raise ConfigError("--because TEXT goes with --force NAME or --approve NAME")
-    if force and approve:
-        raise ConfigError("--force and --approve exclude each other: a forced one is approved by its person")
+    exclusive(force=force, approve=approve)  # a forced one is approved by its person
     checked = config.load(params)
     tie_to_checkout(params)
     who = force or approve
@@ -102,11 +102,9 @@ def _approve(
         document = asdict(found[0]) if run else list(map(asdict, found))
         output(document, rows or ["no model has asked for approval"])
         return
-    answer: approval.Answer = "reject" if reject else "approve"
-    if expire:
-        answer = "expire"
+    answer: approval.Answer = "expire" if expire else "reject" if reject else "approve"
     done = approval.decide(checked, run, answer, by, because)
-    if by and os.environ.get("PREFECT_API_URL"):
+    if by:
         from perennial.orchestration.remote_runs import start_run
 
         start_run.wake(done.run)

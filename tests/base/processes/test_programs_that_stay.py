@@ -32,7 +32,7 @@ STARTERS = {
         perennial_command.call_perennial("publish")""",
     "fork": """
         from perennial.base.processes import programs
-        from perennial.orchestration.work.fork import Fork
+        from perennial.orchestration.work.perennial_command import Fork
         programs.run(partial(Fork, partial(os.execv, own, [own])), limit_s=None, grace_s=1)""",
     "dvc": """
         from perennial.base.dvc import repro

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 from live.label import kept
 from support import checkout
 
-from perennial.base.errors import ConfigError, DataError
+from perennial.base.errors import ConfigError, DataError, PerennialError
 from perennial.base.project.git import Repository
 from perennial.base.storage.local import LocalStore
 from perennial.data.datasets.readers import labelled
@@ -191,8 +191,7 @@ def test_the_page_gets_no_prediction(client, queue):
 )
 def test_other_sites_can_neither_read_nor_write(client, queue, answers, headers):
     body = {"sha256": queue.images[0].sha256, "class": "cat"}
-    assert client.post("/answers", json=body, headers=headers).status_code == 403
-    assert answers.labels() == {}
+    assert (client.post("/answers", json=body, headers=headers).status_code, answers.labels()) == (403, {})
 
 
 @pytest.mark.parametrize("body", ["[]", "{", '{"sha256": "x", "class": "cat"}', "1" * 70_000])
@@ -256,13 +255,20 @@ def test_branches_of_two_people_are_merged_without_a_conflict(project, answers, 
     assert {each.who.partition("\r\n")[2] for each in found.values()} == {"of two lines"}
 
 
-def test_a_branch_is_pushed(project, answers, queue, tmp_path):
+def test_a_branch_is_pushed_and_continued_by_another_clone(project, answers, queue, tmp_path):
     git = Repository(tmp_path)
     git.run("init", "-q", "--bare", "remote")
     git.run("remote", "add", "origin", str(tmp_path / "remote"))
     answers.add(queue.images[0], "cat", "Ada")
     made = branch.make(project, answers, "labels-1", push=True)
     assert (made.pushed, git.run("ls-remote", "origin", "labels-1").split()[0]) == (True, made.commit)
+    git.run("branch", "-D", "labels-1")  # as in the clone of a colleague
+    answers.add(queue.images[1], "dog", "Ada")
+    assert branch.make(project, answers, "labels-1", push=True).added == 1
+    (tmp_path / "remote").rename(tmp_path / "away")
+    answers.add(queue.images[2], "dog", "Ada")
+    with pytest.raises(PerennialError, match="it is kept here; `git push origin labels-1` pushes it"):
+        branch.make(project, answers, "labels-1", push=True)
 
 
 @pytest.mark.parametrize(("name", "message"), [("main", "is checked out"), ("a..b", "no valid name")])

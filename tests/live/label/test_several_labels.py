@@ -62,8 +62,7 @@ def test_labels_of_any_text_come_back_as_they_were(labelling, names) -> None:
     first = labelling.queue.images[0].sha256
     labelling.answer(first, list(names))
     found = labelling.answers.labels()[first]
-    assert found.labels == sorted(names)
-    assert found == labelled.parse(labelled.text_of([found]))[first]
+    assert (found.labels, found) == (sorted(names), labelled.parse(labelled.text_of([found]))[first])
     assert len(labelled.text_of([found]).splitlines()) == 2
 
 

@@ -16,7 +16,8 @@ from perennial.base import files
 from perennial.base.errors import PerennialError
 from perennial.base.parallel import child
 from perennial.data.sources.pin import pin
-from perennial.live.monitor.look import SCORE, look
+from perennial.live.monitor.look import look
+from perennial.live.monitor.newest import PROGRAM
 from perennial.live.monitor.rules import decide
 from perennial.stages.download import download
 
@@ -48,8 +49,7 @@ def test_an_unchanged_source_is_listed_and_nothing_else(watched: Any) -> None:
     seen = look(watched.set())
     assert (seen.source.state, seen.new, seen.problems, seen.tried) == ("unchanged", None, [], None)
     assert seen.source.now is not None
-    assert seen.source.now.objects == 18
-    assert watched.requests() == ([], 1)
+    assert (seen.source.now.objects, watched.requests()) == (18, ([], 1))
     assert decide(watched.set().monitor, seen).retrain is False
 
 
@@ -66,8 +66,7 @@ def test_the_champion_is_scored_on_new_images_alone(watched: Any) -> None:
     before = watched.run("git", "status", "--porcelain", "--ignored")
     seen = look(watched.set())
     assert watched.run("git", "status", "--porcelain", "--ignored") == before
-    assert list(Path(".work").glob("monitor-*")) == []
-    assert seen.problems == []
+    assert (list(Path(".work").glob("monitor-*")), seen.problems) == ([], [])
     new, score, drift = seen.new, seen.new.score, seen.new.drift
     assert (seen.source.state, new.objects, new.examples, new.unreadable) == ("changed", 10, 8, 1)
     assert (score.accuracy, score.examples, score.unknown_classes) == (6 / 8, 8, [])
@@ -94,7 +93,7 @@ def test_with_several_labels_an_image_counts_if_the_model_gives_exactly_its_labe
         tmp_path / "examples.json", {"file": str(tmp_path / "images"), "labels": labels, "spans": spans}
     )
     job = {"export": str(export), "examples": str(tmp_path / "examples.json")}
-    found = child.call(SCORE, job, tmp_path / "log")
+    found = child.call(PROGRAM, job, tmp_path / "log")
     assert (found["correct"], found["refused"], found["unknown"]) == (6, 0, ["fox"])
 
 

@@ -1,12 +1,17 @@
-"""The start of a run on a server whose answers get lost."""
+"""The start of a run on a server whose answers get lost, and the end of one that waits for a person."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+import pytest
 from support.small_servers import Answering, served
+from typer.testing import CliRunner
 
+from perennial.cli import app
 from perennial.orchestration.client import prefect_server
 from perennial.orchestration.remote_runs import start_run
+from perennial.release.registry import approval
 
 
 @contextmanager
@@ -27,6 +32,33 @@ def losing(answers: int, runs: dict[str, dict[str, object]]) -> Iterator[str]:
 
     with served(Handler) as address:
         yield f"{address}/api"
+
+
+def test_an_answer_wakes_the_run_that_waits_on_a_server_that_a_profile_names(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    woken: list[str] = []
+
+    class Handler(Answering):
+        def do_GET(self) -> None:
+            self.answer("3.8.8")
+
+        def do_POST(self) -> None:
+            woken.append(self.path)
+            self.answer([{"id": number, "parameters": {"run": f"night-{number}"}} for number in "12"])
+
+    done = approval.ApprovalRequest(
+        run="night-1", state="approved", commit="", since="", until="", opponent=None, reasons=(), candidate={},
+        champion=None,
+    )  # fmt: skip
+    monkeypatch.setattr(approval, "decide", lambda *_: done)
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    monkeypatch.setenv("PREFECT_HOME", str(workspace))
+    with served(Handler) as address:
+        text = f'active = "a"\n[profiles.a]\nPREFECT_API_URL = "{address}/api"\n'
+        (workspace / "profiles.toml").write_text(text)
+        assert CliRunner().invoke(app, ["approve", "night-1", "--by", "Ada"]).exit_code == 0
+    assert woken == ["/api/flow_runs/filter", "/api/flow_runs/1/set_state"]
 
 
 def test_a_request_that_is_repeated_starts_one_run() -> None:

@@ -37,8 +37,7 @@ def checkout(project: Project, home: Path, run: str, rev: str | None = None) -> 
 
 def test_a_run_on_the_default_branch_promotes_and_moves_it(project: Project, tmp_path: Path) -> None:
     run, before = checkout(project, tmp_path, "run-1"), project.git("rev-parse", "HEAD")
-    assert run.git("rev-parse", "HEAD") == before
-    assert run.git("branch", "--show-current") == "checkout/run-1"
+    assert (run.git("rev-parse", "HEAD"), run.git("branch", "--show-current")) == (before, "checkout/run-1")
     change_params(run.folder / "params.yaml", {"train.seed": 1})  # an override
     run.must("perennial", "runs", "start", "run-1")
     run.reproduce()
@@ -52,8 +51,7 @@ def test_a_run_on_the_default_branch_promotes_and_moves_it(project: Project, tmp
     listed = run.perennial("versions")
     assert {"version": "v0.0.2", "commit": done["commit"]}.items() <= listed[0].items()
     tip = project.git("ls-remote", "origin", "refs/heads/main").split()[0]
-    assert tip == done["commit"]
-    assert run.perennial("runs")[0]["run"] == "run-1"
+    assert (tip, run.perennial("runs")[0]["run"]) == (done["commit"], "run-1")
     # What `champion` does: an output of another revision, from DVC's cache or remote.
     run.must("dvc", "get", ".", "metrics/metrics.json", "--rev", "classifier@v0.0.1", "--out", "before.json")
     assert '"model": "0.8 first"' in (run.folder / "before.json").read_text()
@@ -104,8 +102,7 @@ def test_a_tag_or_commit_is_checked_out_without_a_branch(project, tmp_path, kind
     first = project.git("rev-parse", "classifier@v0.0.1^{commit}")
     project.git("push", "-qf", "origin", f"{first}:refs/tags/first")
     run = checkout(project, tmp_path, f"run-{kind}", "first" if kind == "tag" else first[:7])
-    assert run.git("rev-parse", "HEAD") == first
-    assert run.git("branch", "--show-current") == ""
+    assert (run.git("rev-parse", "HEAD"), run.git("branch", "--show-current")) == (first, "")
     change_params(run.folder / "params.yaml", {"train.seed": seed})
     run.reproduce()
     done = run.perennial("record", f"run-{kind}")
@@ -205,13 +202,17 @@ def test_submodules_are_checked_out_with_those_in_them(tmp_path: Path) -> None:
     assert prepare_checkout(tmp_path / "home", str(whole), "run") == found
 
 
-def test_a_submodule_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_submodule_that_is_gone_is_named_and_leaves_no_mirror_for_each_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("perennial.orchestration.run_setup.run_checkout.GIT_PAUSES_S", ())
     inner, whole = repository(tmp_path / "inner"), repository(tmp_path / "whole")
     commit(whole, "submodule", "--quiet", "add", str(inner), "src/inner")
     inner.rename(tmp_path / "elsewhere")
-    with pytest.raises(PerennialError, match=r"whole with its submodules cannot be fetched: .*inner"):
-        prepare_checkout(tmp_path / "home", str(whole), "run")
+    for run in ("run-1", "run-2"):
+        with pytest.raises(PerennialError, match=r"whole with its submodules cannot be fetched: .*inner"):
+            prepare_checkout(tmp_path / "home", str(whole), run)
+    assert len(list((tmp_path / "home" / "mirror").iterdir())) == 1
 
 
 def test_a_project_in_a_subfolder_is_where_the_run_works(tmp_path: Path) -> None:

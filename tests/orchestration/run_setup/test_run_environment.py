@@ -64,23 +64,19 @@ def version(python: Path) -> str:
 
 def test_each_lock_has_an_environment_that_is_made_once(checkout: Path, tmp_path: Path) -> None:
     log: list[str] = []
-    first = python_for(tmp_path, checkout, log.append, {})
-    assert version(first) == "1.0"
-    assert python_for(tmp_path, checkout, log.append, {}) == first
-    assert len(log) == 1
+    first = python_for(tmp_path, checkout, log.append)
+    assert (version(first), python_for(tmp_path, checkout, log.append), len(log)) == ("1.0", first, 1)
     assert first.is_relative_to(tmp_path / "environments")
     (checkout / "requirements" / "base.txt").write_text(wheel(tmp_path / "wheels", "2.0"))
-    second = python_for(tmp_path, checkout, log.append, {})
-    assert version(first) == "1.0"
-    assert version(second) == "2.0"
-    assert len(log) == 2
+    second = python_for(tmp_path, checkout, log.append)
+    assert (version(first), version(second), len(log)) == ("1.0", "2.0", 2)
 
 
 @pytest.mark.slow
 def test_where_uv_cannot_reach_the_index_the_locked_pip_comes_first(checkout, tmp_path, monkeypatch) -> None:
     monkeypatch.delenv("UV_FIND_LINKS")
     (checkout / "requirements" / "pip.txt").write_text(wheel(tmp_path / "wheels", "3.0", "installer"))
-    python = python_for(tmp_path, checkout, print, {})
+    python = python_for(tmp_path, checkout, print)
     command = [str(python), "-c", "import installer, pip, small; print(installer.VERSION)"]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == "3.0"
 
@@ -91,7 +87,7 @@ def test_the_worker_s_own_environment_is_used_if_it_was_installed_from_the_same_
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     digest = hashlib.sha256((checkout / "requirements" / "base.txt").read_bytes()).hexdigest()
     (tmp_path / "installed").write_text(f"{digest}  requirements/base.txt\n")
-    assert python_for(tmp_path, checkout, print, {}) == Path(sys.executable)
+    assert python_for(tmp_path, checkout, print) == Path(sys.executable)
 
 
 @pytest.mark.parametrize("missing", [False, True])
@@ -116,9 +112,9 @@ def test_packages_that_are_not_those_of_the_lock_are_refused(checkout: Path, tmp
     lock = checkout / "requirements" / "base.txt"
     lock.write_text(f"small==1.0 --hash=sha256:{'0' * 64}\n")
     with pytest.raises(PerennialError, match=r"requirements/base\.txt cannot be installed on"):
-        python_for(tmp_path, checkout, print, {})
+        python_for(tmp_path, checkout, print)
     lock.write_text(wheel(tmp_path / "wheels", "1.0"))
-    assert version(python_for(tmp_path, checkout, print, {})) == "1.0"
+    assert version(python_for(tmp_path, checkout, print)) == "1.0"
 
 
 @pytest.fixture
@@ -132,7 +128,7 @@ def own(checkout: Path) -> Path:
 
 
 def test_a_project_s_perennial_comes_from_its_own_wheel_and_from_no_index(own: Path, tmp_path: Path) -> None:
-    python = python_for(tmp_path, own, print, {}, own=False)
+    python = python_for(tmp_path, own, print, own=False)
     code = "import perennial, perennial.cli; print(perennial.__file__)"
     done = subprocess.run([str(python), "-Ic", code], capture_output=True, text=True, check=False)
     found = next(python.parents[1].glob("lib/python*/site-packages/perennial/__init__.py"))
@@ -146,26 +142,29 @@ def test_a_wheel_with_other_bytes_than_the_lock_names_is_refused(own: Path, tmp_
     with zipfile.ZipFile(file, "a") as packed:
         packed.writestr("perennial/more.py", "")
     with pytest.raises(PerennialError, match=r"requirements/perennial\.txt cannot be installed"):
-        python_for(tmp_path, own, print, {}, own=False)
+        python_for(tmp_path, own, print, own=False)
 
 
 def test_a_lock_that_names_perennial_without_a_digest_is_refused(own: Path, tmp_path: Path) -> None:
     (own / "requirements" / "perennial.txt").write_text("perennial-ml==0.1.0\n")
     with pytest.raises(ConfigError, match=r"has no digest of a wheel"):
-        python_for(tmp_path, own, print, {})
+        python_for(tmp_path, own, print)
 
 
 def test_this_python_is_not_a_project_s_if_its_perennial_has_other_code(own: Path, tmp_path: Path) -> None:
     (own / "requirements" / "base.txt").write_text("")
-    assert python_for(tmp_path, own, print, {}) == Path(sys.executable)
+    assert python_for(tmp_path, own, print) == Path(sys.executable)
     code = (own / "code.yaml").read_text()
     (own / "code.yaml").write_text(re.sub('train: "[0-9a-f]+"', f'train: "{"0" * 64}"', code))
-    assert python_for(tmp_path, own, print, {}) != Path(sys.executable)
+    assert python_for(tmp_path, own, print) != Path(sys.executable)
 
 
-def test_a_lock_file_that_the_revision_lacks_is_refused(checkout: Path, tmp_path: Path) -> None:
+def test_a_lock_file_that_the_revision_lacks_is_refused(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(run_environment.REQUIREMENTS, "base,gpu")
     with pytest.raises(ConfigError, match=r"requirements/gpu\.txt is not in this revision"):
-        python_for(tmp_path, checkout, print, {run_environment.REQUIREMENTS: "base,gpu"})
+        python_for(tmp_path, checkout, print)
 
 
 def test_an_extra_is_added_to_the_environment_that_runs_in_its_locked_versions(
@@ -189,7 +188,7 @@ def test_an_environment_whose_making_was_killed_is_made_again(checkout: Path, tm
     code = (
         "from pathlib import Path\nfrom perennial.orchestration.run_setup.run_environment import python_for\n"
         "print('now', flush=True)\n"
-        f"python_for(Path({str(tmp_path)!r}), Path({str(checkout)!r}), len, {{}})"
+        f"python_for(Path({str(tmp_path)!r}), Path({str(checkout)!r}), len)"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(SRC)}, stdout=subprocess.PIPE
@@ -198,4 +197,4 @@ def test_an_environment_whose_making_was_killed_is_made_again(checkout: Path, tm
         making.stdout.readline()
         time.sleep(random.uniform(0, 3))  # about the time that it takes; the moment does not decide
         os.kill(making.pid, signal.SIGKILL)
-    assert version(python_for(tmp_path, checkout, print, {})) == "1.0"
+    assert version(python_for(tmp_path, checkout, print)) == "1.0"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from conftest import ROOT
 from prefect.utilities.callables import parameter_schema
 from ruamel.yaml import YAML
 from support.parameters import change_params
@@ -24,8 +25,6 @@ from perennial.orchestration.work.stage_failures import StageFailed
 
 pytestmark = pytest.mark.timing
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture(autouse=True)
 def unchecked() -> None:
@@ -33,9 +32,20 @@ def unchecked() -> None:
     parameters._checked.cache_clear()
 
 
+def python(*arguments: str, folder: Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a module, or code, of this repository."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(map(str, (folder, ROOT, ROOT / "src"))),
+        **variables,
+    }
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
 def test_an_interruption_while_a_flow_imports_its_modules_has_no_traceback() -> None:
     code = "import os, signal, sys; sys.argv[0] = '-m'; import flows; os.kill(os.getpid(), signal.SIGINT)"
-    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    ended = python("-c", code)
     assert (ended.returncode, ended.stderr) == (75, "")
 
 
@@ -80,8 +90,7 @@ def test_a_deployed_run_writes_its_overrides_once_and_refuses_wrong_ones(workspa
     for _ in range(2):  # the second as in a run that starts again
         check_parameters({"train.epochs": 2, "record.git_name": "Ada"}, rev="main", pipeline="classifier")
     config = load_config(workspace / "params.yaml")
-    assert config.train.epochs == 2
-    assert config.record.git_name == "Ada"
+    assert (config.train.epochs, config.record.git_name) == (2, "Ada")
     with pytest.raises(StageFailed, match=r"did you mean train\.epochs\?") as failed:
         check_parameters({"train.epoch": 3})
     assert failed.value.exit_code == 2
@@ -94,8 +103,7 @@ def test_every_parameter_of_the_flow_has_a_type_and_a_description() -> None:
         assert each["description"].strip().endswith("."), name
         assert {"type", "anyOf"} & each.keys(), name
     assert schema["rev"]["anyOf"][0]["pattern"] == "^[A-Za-z0-9][A-Za-z0-9._/+-]*$"
-    assert parameter_schema(retrain).required == []
-    assert schema["when_busy"]["enum"] == ["end", "wait"]
+    assert (parameter_schema(retrain).required, schema["when_busy"]["enum"]) == ([], ["end", "wait"])
 
 
 def test_parameters_are_checked_once_in_a_process(load: Callable[..., Config], workspace: Path) -> None:
@@ -109,30 +117,22 @@ def test_parameters_are_checked_once_in_a_process(load: Callable[..., Config], w
 @pytest.mark.fast_rows("--epochs=2-2")
 @pytest.mark.parametrize(("option", "code"), [("--help", 0), ("--epochs=2", 2)])
 def test_options_are_parsed_before_anything_runs(tmp_path: Path, option: str, code: int) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "flows.retrain", option]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = python("-m", "flows.retrain", option, folder=tmp_path)
     assert done.returncode == code
     assert "usage:" in done.stdout + done.stderr
 
 
 @pytest.mark.slow
 def test_an_unknown_option_that_means_a_key_of_the_parameters_is_answered_with_how_to_set_it() -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "flows.retrain", "--lr", "0.1"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 2, done.stderr
-    assert "`--set train.learning_rate=0.1`" in done.stderr, done.stderr
+    done = python("-m", "flows.retrain", "--lr", "0.1")
+    assert (done.returncode, "`--set train.learning_rate=0.1`" in done.stderr) == (2, True), done.stderr
 
 
 def test_credentials_in_the_repository_s_address_are_not_deployed(tmp_path: Path) -> None:
     repository = "https://me:a/gh_secret@host.example/project.git"
     nobody = {"PREFECT_API_URL": "http://127.0.0.1:1/api", "PERENNIAL_REPOSITORY": repository}
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **nobody}
-    command = [sys.executable, "-m", "tasks.deploy"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "gh_secret" not in done.stdout + done.stderr
+    done = python("-m", "tasks.deploy", folder=tmp_path, **nobody)
+    assert (done.returncode, "gh_secret" in done.stdout + done.stderr) == (2, False)
 
 
 def test_an_interrupt_in_code_from_a_string_ends_with_the_code_of_the_program(tmp_path: Path) -> None:
@@ -147,16 +147,13 @@ def test_an_interrupt_in_code_from_a_string_ends_with_the_code_of_the_program(tm
         "    pass\n"
         "raise SystemExit(75)\n"
     )
-    command = (sys.executable, "-m", "program")
-    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
-    assert subprocess.run(command, cwd=tmp_path, env=environment, check=False).returncode == 75
+    assert python("-m", "program", folder=tmp_path).returncode == 75
 
 
 def test_values_of_the_command_are_written_into_params_yaml_and_checked(workspace: Path) -> None:
     parameters.set_parameters(["train.epochs=2 'train.averages.decay=0.5'", "dataset.name='mnist'"])
     written = YAML(typ="safe").load(workspace / "params.yaml")
-    assert written["train"]["epochs"] == 2
-    assert written["dataset"]["name"] == "mnist"
+    assert (written["train"]["epochs"], written["dataset"]["name"]) == (2, "mnist")
     before = (workspace / "params.yaml").read_text()
     for text in ("train.epochs=never", "train.epochs='2"):
         with pytest.raises(StageFailed) as refused:
@@ -175,7 +172,5 @@ def test_a_repository_without_a_commit_is_refused(flow, workspace, capsys, monke
     for number, handler in handlers.items():
         signal.signal(number, handler)
     assert refused.value.code == 2
-    assert (
-        capsys.readouterr().err.splitlines()[-1]
-        == "this git repository has no commit yet; commit the project first"
-    )
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == "this git repository has no commit yet; commit the project first"

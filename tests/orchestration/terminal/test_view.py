@@ -52,9 +52,7 @@ def test_a_stage_shows_its_last_line_then_its_result(view: View, console: Consol
     view.emit(record("download: ran", task_name="download", result="ran"))
     view.emit(record("Finished in state Completed()", task_name="download"))
     download, train, gate = rows(view, console)
-    assert download[:3] == ["✓", "download", "ran"]
-    assert train[0] == "train"
-    assert gate == ["gate"]
+    assert (download[:3], train[0], gate) == (["✓", "download", "ran"], "train", ["gate"])
 
 
 def test_a_task_about_several_stages_shows_the_result_of_each(view: View, console: Console) -> None:
@@ -108,8 +106,7 @@ def test_warnings_stand_above_the_rows(view, console, message, name, shown) -> N
 def test_without_a_terminal_nothing_changes(tmp_path: Path) -> None:
     before = list(logging.getLogger().handlers)
     with live_view(STAGES, tmp_path / "work") as log:
-        assert log is None
-        assert logging.getLogger().handlers == before
+        assert (log, logging.getLogger().handlers) == (None, before)
     assert not (tmp_path / "work").exists()
 
 

@@ -79,8 +79,7 @@ def interrupt(line: str) -> None:
 
 def test_a_failure_shows_its_first_line_and_keeps_the_rest() -> None:
     error = StageFailed("train", 3, "first\nsecond")
-    assert str(error) == "train ended with exit code 3: first"
-    assert error.message == "first\nsecond"
+    assert (str(error), error.message) == ("train ended with exit code 3: first", "first\nsecond")
 
 
 def test_a_failure_is_logged_once_with_all_its_lines() -> None:
@@ -139,8 +138,7 @@ def test_one_dvc_process_runs_all_stages(write: Write) -> None:
 
 def test_a_stage_has_no_input(write: Write) -> None:
     folder = write("import sys; open('out', 'w').write(sys.stdin.read() + '.')", outs=["out"])
-    assert reproduce("train", print) == "ran"
-    assert (folder / "out").read_text() == "."
+    assert (reproduce("train", print), (folder / "out").read_text()) == ("ran", ".")
 
 
 def test_a_dvc_process_that_is_killed_takes_the_stage_with_it_and_the_next_one_starts(write: Write) -> None:
@@ -272,8 +270,7 @@ def test_damage_to_what_dvc_keeps_is_one_line_with_a_remedy_and_not_retried(writ
     remedy = damage(folder)
     error = failed()
     assert error.kind is Failure.REFUSED
-    assert error.exit_code == 1
-    assert error.message.count("\n") == 0
+    assert (error.exit_code, error.message.count("\n")) == (1, 0)
     assert remedy in error.message
 
 

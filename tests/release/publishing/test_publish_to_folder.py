@@ -184,8 +184,8 @@ def test_other_folders_are_not_versions(folder, add):
 def test_a_version_with_a_damaged_record_cannot_be_rolled_back_to(folder, add, text):
     for content in ("a", "b"):
         add(content)
-    (folder / "1" / file).write_text(text)
-    with pytest.raises(DataError, match=message):
+    (folder / "1" / version_layout.RECORD).write_text(text)
+    with pytest.raises(DataError, match=r"published\.json .*nothing was changed"):
         registry.roll_back(folder, None)
     assert read(folder) == "b"
 

@@ -83,8 +83,7 @@ def test_an_approval_makes_the_version_and_names_the_person(project: Project) ->
 def test_a_rejection_is_recorded_and_the_same_model_is_not_asked_about_again(project: Project) -> None:
     done = project.perennial("approve", "night-1", "--by", "Ada", "--because", "wrong data", "--reject")
     record = recorded(project)
-    assert done["state"] == "rejected"
-    assert record["recorded"] == "rejected"
+    assert (done["state"], record["recorded"]) == ("rejected", "rejected")
     assert record["approval"]["because"] == "wrong data"  # type: ignore[index]
     refused = project.run("perennial", "approve", "night-1", "--by", "Grace")
     assert refused.returncode == 4
@@ -100,8 +99,7 @@ def test_an_answer_that_comes_too_late_changes_nothing_and_the_next_run_asks_aga
     refused = project.run("perennial", "approve", "night-1", "--by", "Ada")
     assert refused.returncode == 4
     assert "was not approved until 2020-01-01T00:00 UTC" in refused.stderr
-    assert recorded(project)["recorded"] == "expired"
-    assert remote(project, "tags/classifier@v0.0.2") == ""
+    assert (recorded(project)["recorded"], remote(project, "tags/classifier@v0.0.2")) == ("expired", "")
     assert project.perennial("record", "night-2")["outcome"] == "waiting"
     assert project.perennial("approve", "night-2", "--by", "Ada")["version"] == "v0.0.2"
 
@@ -199,8 +197,7 @@ def test_the_same_answer_completes_one_that_was_pushed_halfway(step: str, projec
     newest, _ = project.perennial("versions", "--fetch")
     assert {"version": "v0.0.2", "champion": True}.items() <= newest.items()
     assert newest["decision"]["approved"]["by"] == "Ada"
-    assert remote(project, "heads/main") == newest["commit"]
-    assert recorded(project)["recorded"] == "promoted"
+    assert (remote(project, "heads/main"), recorded(project)["recorded"]) == (newest["commit"], "promoted")
 
 
 @pytest.mark.parametrize("options", [["--by", ""], ["--by", " "], ["--reject"], ["--because", "good"]])

@@ -194,8 +194,7 @@ def test_only_versions_above_the_champion_are_rolled_back(checked: Config) -> No
 
 
 def test_a_rollback_goes_to_the_highest_champion_below() -> None:
-    assert registry(ONE, TWO, THREE).previous() == TWO
-    assert registry(TWO, ONE, THREE).previous() == TWO
+    assert (registry(ONE, TWO, THREE).previous(), registry(TWO, ONE, THREE).previous()) == (TWO, TWO)
     for none in ((), (ONE,), (TWO, ONE)):
         with pytest.raises(DataError, match="no earlier champion"):
             registry(*none).previous()

@@ -69,9 +69,7 @@ ARRANGED: list[Callable[[World], None]] = [sparse, tag_named_as_the_branch, igno
 def recorded(world: World, **variables: str) -> None:
     """A run is recorded, pushed to main, and leaves nothing behind."""
     done = record(world.project, "night-1", **variables)
-    assert done["outcome"] == "promoted", done
-    assert done["branch"] == "main", done
-    assert done["pushed"] is True, done
+    assert (done["outcome"], done["branch"], done["pushed"]) == ("promoted", "main", True), done
     there = world.project.git("ls-remote", "origin", "refs/heads/main").split()[0]
     assert there == done["commit"] == world.project.git("rev-parse", "refs/heads/main")
     changed = world.project.git("-c", "core.fsmonitor=false", "status", "--porcelain", "--untracked-files=no")

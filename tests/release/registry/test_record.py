@@ -37,12 +37,10 @@ def test_a_promoted_run_is_one_commit_with_its_tags_on_branch_and_remote(project
     assert done["pushed"] is True
     commit = done["commit"]
     names = ("heads/main", "tags/classifier@v0.0.1", "tags/classifier#champion#1")
-    assert remote_refs(project) == dict.fromkeys(names, commit)
-    assert head(project) == commit
     said = "Run night-1: accuracy 0.8, passes the gate\n\n- compared with None"
     assert project.git("log", "-1", "--format=%B") == said
-    assert project.git("status", "--porcelain") == ""
-    assert project.must("dvc", "status", "-q") == ""
+    assert (remote_refs(project), head(project)) == (dict.fromkeys(names, commit), commit)
+    assert (project.git("status", "--porcelain"), project.must("dvc", "status", "-q")) == ("", "")
 
 
 def test_a_run_that_changes_nothing_is_not_recorded_again(project: Project) -> None:
@@ -83,8 +81,7 @@ def test_the_second_version_was_compared_with_the_first(project: Project) -> Non
 def test_a_person_s_forced_promotion_is_recorded_and_can_be_published(project: Project, tmp_path: Path) -> None:
     project.data("0.2 bad")
     project.reproduce()
-    assert project.run("perennial", "promote").returncode == 4
-    assert project.tags() == []
+    assert (project.run("perennial", "promote").returncode, project.tags()) == (4, [])
     publish = ("perennial", "publish", "--to", str(tmp_path / "published"))
     refused = project.run(*publish)
     assert refused.returncode == 4
@@ -160,8 +157,7 @@ def test_a_run_waits_on_a_local_branch_until_the_remote_is_back(project: Project
     remote = Path(project.git("remote", "get-url", "origin"))
     remote.rename(remote.with_name("away"))
     kept = project.perennial("record", "night-1")
-    assert kept["outcome"] == "kept"
-    assert project.git("rev-parse", "unpushed/night-1") == kept["commit"]
+    assert (kept["outcome"], project.git("rev-parse", "unpushed/night-1")) == ("kept", kept["commit"])
     project.git("branch", "-m", "unpushed/night-1", "waiting/night-1")  # its name in earlier versions
     assert project.tags() == []
     remote.with_name("away").rename(remote)
@@ -189,15 +185,13 @@ def test_git_gets_no_run_whose_objects_are_not_all_in_the_remote_of_dvc(project,
     there.unlink()
     damage(here, b"0.8 FIRST\n")
     kept = project.perennial("record", "night-1")
-    assert kept["outcome"] == "kept"
-    assert remote_refs(project) == before
+    assert (kept["outcome"], remote_refs(project)) == ("kept", before)
     assert not there.exists()
     assert "after `dvc push`, models/export/model: lost (stage train, commit" in kept["message"]
     damage(here, b"0.8 first\n")
     done = project.run("perennial", "record", "night-2", "--json")
     assert "models/export/model: missing in the remote, repaired" in done.stderr
-    assert json.loads(done.stdout)["outcome"] == "promoted"
-    assert there.read_bytes() == b"0.8 first\n"
+    assert (json.loads(done.stdout)["outcome"], there.read_bytes()) == ("promoted", b"0.8 first\n")
 
 
 def test_without_a_remote_the_repository_is_the_registry(project: Project) -> None:
@@ -236,10 +230,15 @@ def test_promote_pushes_only_after_a_yes(project: Project) -> None:
         "classifier v0.0.1 is champion, in this repository only: nothing was pushed to origin ("
     )
     assert "`perennial promote --push` does it" in here
-    assert remote_refs(project) == before
-    assert len(project.tags()) == 2
+    assert (remote_refs(project), len(project.tags())) == (before, 2)
+    url = Path(project.git("remote", "get-url", "origin"))
+    hook(url, "pre-receive", "exit 1")
+    refused = project.run("perennial", "promote", "--push")
+    assert (refused.returncode, "or `perennial promote --push`, completes it" in refused.stderr) == (1, True)
+    hook(url, "pre-receive", "")
     pushed = project.perennial("promote", "--push")
     assert {"outcome": "promoted", "version": "v0.0.1", "pushed": True}.items() <= pushed.items()
+    assert project.git("branch", "--list", "unpushed/*") == ""
     names = ("heads/main", "tags/classifier@v0.0.1", "tags/classifier#champion#1")
     assert remote_refs(project) == dict.fromkeys(names, pushed["commit"])
     assert project.perennial("promote", "--push")["outcome"] == "unchanged"
@@ -252,8 +251,7 @@ def test_promote_asks_at_a_terminal(answer: str, pushed: bool, project: Project)
     typed = f"printf '{answer}\\n' | script -qec 'python -m perennial promote' /dev/null"
     shown = project.must("sh", "-c", typed)
     assert "Push the model's version to origin (" in shown
-    assert (remote_refs(project) != before) == pushed
-    assert len(project.tags()) == 2
+    assert (remote_refs(project) != before, len(project.tags())) == (pushed, 2)
 
 
 def test_a_rollback_pushes_only_after_a_yes_and_takes_a_version_in_any_spelling(two_versions, tmp_path) -> None:

@@ -102,8 +102,7 @@ def test_what_a_server_refuses_is_kept_once_and_pushed_when_it_no_longer_does(na
     assert third["outcome"] == "promoted", third
     there = world.refs()
     assert project.git("rev-parse", f"{there['refs/tags/classifier@v0.0.1']}^{{}}") == first["commit"]
-    assert world.waiting() == []
-    assert there["refs/heads/main"] == first["commit"]
+    assert (world.waiting(), there["refs/heads/main"]) == ([], first["commit"])
 
 
 def _fetched(project: Project) -> list[str]:
@@ -121,8 +120,7 @@ def test_without_atomic_pushes_the_references_follow_each_other(world: World) ->
     done = record(world.project, "night-1")
     assert {"outcome": "promoted", "branch": "main", "pushed": True}.items() <= done.items()
     names = ["refs/heads/main", "refs/tags/classifier@v0.0.1", "refs/tags/classifier#champion#1"]
-    assert order.read_text().split() == [*names, "refs/heads/run/night-1"]
-    assert world.waiting() == []
+    assert (order.read_text().split(), world.waiting()) == ([*names, "refs/heads/run/night-1"], [])
 
 
 STEPS = ("refs/heads/main", "refs/heads/run/night-1", "refs/tags/classifier@v0.0.1", "refs/tags/classifier#")
@@ -175,8 +173,7 @@ def test_a_race_on_the_server_is_lost_whatever_its_words(atomic: str, world: Wor
     other = "GIT_AUTHOR_NAME=o GIT_AUTHOR_EMAIL=o GIT_COMMITTER_NAME=o GIT_COMMITTER_EMAIL=o"
     hook(world.remote, "pre-receive", f"unset GIT_QUARANTINE_PATH\nexport {other}\n{move}")
     done = record(world.project, "night-1")
-    assert done["outcome"] == "refused"
-    assert world.waiting() == ["unpushed/night-1"]
+    assert (done["outcome"], world.waiting()) == ("refused", ["unpushed/night-1"])
     hook(world.remote, "pre-receive", "")
     world.project.git("fetch", "-q")
     assert record(world.project, "night-2")["outcome"] == "promoted"

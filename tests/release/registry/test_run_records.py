@@ -75,8 +75,7 @@ def test_starting_again_after_a_crash_keeps_the_record(config: Config) -> None:
     run_records.end(config, "one", "Crashed", "its heartbeats stopped", {})
     run_records.start(config, "one")
     after = record(config)
-    assert len(after.pop("started_again")) == 1
-    assert after == {**before, "results": {}}
+    assert (len(after.pop("started_again")), after) == (1, {**before, "results": {}})
 
 
 def test_runs_are_listed_with_the_newest_first_and_found_by_their_start(config: Config) -> None:

@@ -32,9 +32,10 @@ from perennial.data.tfrecord import example
 from perennial.live.capture import place
 from perennial.live.capture.place import KeptImage
 from perennial.live.capture.same_image import Wanted
-from perennial.live.label import branch
+from perennial.live.label import branch, removal
 from perennial.live.label.answers import Answers
 from perennial.model.inference import image_inputs
+from perennial.reproduce.lineage import wanted_records
 from perennial.stages.convert import convert
 from perennial.stages.download import download
 from perennial.stages.validate import validate
@@ -194,8 +195,7 @@ def test_nothing_is_left_in_a_place(project, number, client):
     there = keep(store, kept_form(sent, max_side), *map(kept_form, OTHERS))
     assert len(left(store)) >= 1
     found = forget(photo(mine), "--kept", "captured")
-    assert (left(store), found["kept_removed"]) == ([], 1)
-    assert sorted(place.images(store)) == sorted(there[1:])
+    assert (left(store), found["kept_removed"], sorted(place.images(store))) == ([], 1, sorted(there[1:]))
     assert {each.sha256 for each in place.read(store)} == set(there[1:])
     assert there[0] in Exclusions.read().digests
 
@@ -245,8 +245,7 @@ def test_what_cannot_be_searched_is_said(project, tmp_path, monkeypatch):
 
 def test_a_digest_leads_to_the_image_and_so_to_its_other_forms(store):
     digests = keep(store, kept_form(PLAIN), kept_form(PLAIN, SIDE), kept_form(saved(PHOTO, "JPEG", quality=60)))
-    assert forget(digests[1], "--kept", store.url)["kept_removed"] == 3
-    assert left(store) == []
+    assert (forget(digests[1], "--kept", store.url)["kept_removed"], left(store)) == (3, [])
 
 
 def test_a_damaged_record_does_not_keep_the_digest(project):
@@ -263,8 +262,7 @@ def test_places_that_were_used_here_are_searched_without_naming_them(project):
     for name in ("watched", "served"):
         keep(open_store(name), kept_form(PLAIN))
     place.note_place(project.paths.work, "served")
-    assert forget(photo(PLAIN))["kept_removed"] == 2
-    assert left() == []
+    assert (forget(photo(PLAIN))["kept_removed"], left()) == (2, [])
 
 
 def drawn(project, *images: bytes, name: str = 'cat, "tabby"\nof two lines') -> Answers:
@@ -440,10 +438,18 @@ def test_records_to_come_leave_out_what_shows_the_image(project, kind):
     Path("own/cat/photo").rename("own/cat/mine.img.png")
     before = run()
     found = forget(photo(mine))
-    assert sum(found["images"][0]["found"]["records"].values()) == 1
-    assert run() == before - 1
+    assert (sum(found["images"][0]["found"]["records"].values()), run()) == (1, before - 1)
     assert [name for name in left() if "records" in name] == []
     assert Path("own/cat/mine.img.png").read_bytes() == theirs
+
+
+def test_what_a_killed_search_leaves_is_what_the_next_one_removes(project, monkeypatch):
+    folders, run = [], trained(project)
+    Path("own/cat/photo.jpeg").write_bytes(PLAIN)
+    run()
+    monkeypatch.setattr(wanted_records, "unpack", lambda _, folder: folders.append(folder))
+    forget(photo(PLAIN))
+    assert any(folders[0].match(name) for name in removal.LEFT)
 
 
 @pytest.mark.fast_rows("another encoding")
@@ -480,8 +486,7 @@ def test_a_model_to_come_is_not_trained_on_a_labelled_image_even_if_it_is_merged
     before = run()
     forget(photo(PLAIN))
     git("checkout", "-q", "--", "labels")  # as a merge of an earlier branch does
-    assert run() == before - 1
-    assert [name for name in left() if "records" in name] == []
+    assert (run(), [name for name in left() if "records" in name]) == (before - 1, [])
 
 
 def test_several_images_are_told_apart(project):

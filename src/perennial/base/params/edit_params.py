@@ -24,8 +24,8 @@ from perennial.base.params import options
 PRESETS = Path(__file__).with_name("presets")
 Key = tuple[str, ...]
 OPTIONS = "train.optimizer_options"  # a mapping that is one value
-# The comment of an earlier version's section, of which one key is left.
 REASON, LEAST = "# start: ", 30  # begins a comment of `perennial start`, and the room that one needs
+# The comment of an earlier version's section, of which one key is left.
 PATHS_HEAD = "paths: # Files and folders, relative to the project. DVC versions all but the last five\n"
 
 

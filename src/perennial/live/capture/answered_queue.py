@@ -21,6 +21,15 @@ Probabilities = NDArray[np.float32]  # [classes]
 random = secrets.SystemRandom()
 
 
+class Served(NamedTuple):
+    """The images of a request, and what the served version said of each."""
+
+    version: str
+    classifier: "Classifier"
+    images: Sequence[ImageSource]
+    outputs: Sequence[Probabilities | BadImage]
+
+
 class Answered(NamedTuple):
     """An answered image, and why it was chosen."""
 
@@ -89,17 +98,11 @@ class Waiting:
         return self._queue.empty()
 
 
-def drawn(
-    share: float,
-    reason: Reason,
-    answer: tuple[str, "Classifier", Sequence[ImageSource], Sequence[Probabilities | BadImage]],
-    put: Callable[[Answered], object],
-) -> None:
-    """Pass a share of the images of an answered request on; a refused image is never drawn."""
-    version, classifier, images, outputs = answer
-    for image, output in zip(images, outputs, strict=True):
+def draw(share: float, reason: Reason, request: Served, put: Callable[[Answered], object]) -> None:
+    """Pass a share of the images of a request on; a refused image is never drawn."""
+    for image, output in zip(request.images, request.outputs, strict=True):
         if random.random() < share and not isinstance(output, BadImage):
-            put(Answered(time.time(), version, classifier, image, output, reason, share))
+            put(Answered(time.time(), request.version, request.classifier, image, output, reason, share))
 
 
 def labels(classifier: "Classifier", probabilities: Probabilities) -> Labels | None:

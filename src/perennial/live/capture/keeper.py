@@ -10,19 +10,17 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
 
 from perennial.base.errors import ConfigError, PerennialError, redacted
 from perennial.base.storage import Store
-from perennial.data.images import BadImage, Refused, accept
+from perennial.data.images import Refused, accept
 from perennial.live.capture import place
-from perennial.live.capture.answered_queue import Answered, Waiting, drawn
+from perennial.live.capture.answered_queue import Answered, Served, Waiting, draw
 from perennial.live.capture.place import KeptImage
-from perennial.model.inference.classifier import Classifier, Probabilities
-from perennial.model.inference.image_inputs import ImageSource
 
 log = logging.getLogger(__name__)
 QUEUED = 256  # images
@@ -66,15 +64,9 @@ class Keeper:
         self._failed = failed
         self._thread.start()
 
-    def offer(
-        self,
-        version: str,
-        classifier: Classifier,
-        images: Sequence[ImageSource],
-        outputs: Sequence[Probabilities | BadImage],
-    ) -> None:
+    def offer(self, request: Served) -> None:
         """Draw images of an answered request; never waits."""
-        drawn(self._limits.share, "random", (version, classifier, images, outputs), self.put)
+        draw(self._limits.share, "random", request, self.put)
 
     def put(self, answered: Answered) -> None:
         """Keep a chosen image, or count why not; never waits."""

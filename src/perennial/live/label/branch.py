@@ -36,9 +36,10 @@ def make(config: Config, answers: Answers, branch: str, *, push: bool) -> DataRe
         raise ConfigError(f"{branch!r} is no valid name of a branch; nothing was committed")
     if git.branch() == branch:
         raise ConfigError(f"{branch} is checked out, so it is not changed here; name another branch")
-    parent = git.commit_of(reference) or git.run("rev-parse", "HEAD")
-    there, forgotten = _at(git, parent), Exclusions.read().digests
-    before = {name: each for name, each in there.items() if name not in forgotten}
+    there = opened.tracking(branch) if opened.remote else reference  # a colleague may have begun it
+    parent = git.commit_of(reference) or git.commit_of(there) or git.run("rev-parse", "HEAD")
+    forgotten = Exclusions.read().digests
+    before = {name: each for name, each in _at(git, parent).items() if name not in forgotten}
     new = {
         name: each
         for name, each in answers.labels().items()
@@ -93,5 +94,6 @@ def _push(opened: OpenRegistry, reference: str, commit: str) -> bool:
         return False
     done = push_references(opened.repository, opened.remote, {reference: commit})
     if not done.done:
-        raise PerennialError(f"{reference} was not pushed to {opened.remote}: {done}; it is kept here")
+        again = f"`git push {opened.remote} {reference.removeprefix('refs/heads/')}` pushes it"
+        raise PerennialError(f"{reference} was not pushed to {opened.remote}: {done}; it is kept here; {again}")
     return True

@@ -17,7 +17,7 @@ from perennial.live.capture.same_image import Found, Wanted
 from perennial.live.label.answers import QUEUE
 
 # Temporary folders in the work folder, and the seconds after which the command that made one was killed.
-LEFT, LEFT_S = ("monitor-*", "start-*", "champion-*"), 86_400
+LEFT, LEFT_S = ("monitor-*", "start-*", "champion-*", "forget-*"), 86_400
 
 
 def remove_labelled(folder: Path, wanted: Wanted) -> Counter[Found]:

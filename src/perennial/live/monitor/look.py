@@ -2,9 +2,6 @@
 
 import hashlib
 import json
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,7 +27,6 @@ from perennial.release.registry import revision
 from perennial.release.registry.access import OpenRegistry, open_registry
 from perennial.release.registry.versions import Version
 
-SCORE = "perennial.live.monitor.score_program"
 LOG = "monitor.log"  # of that program, in paths.work
 DAY_S = 86_400
 MEASURED = TypeAdapter(New)
@@ -131,7 +127,7 @@ def _measured(
     except PerennialError as error:
         empty = New(objects=0, examples=0, unreadable=0, per_class={})
         return empty, [f"what {version.name} was trained on is not known: {error}"]
-    with _temporary(config) as temporary:
+    with newest.scratch_folder(config) as temporary:
         try:
             found = newest.collect(config, listing, origin, known, temporary)
         finally:
@@ -147,13 +143,6 @@ def _measured(
             return replace(new, score=_score(config, version, found, temporary)), []
         except PerennialError as error:
             return new, [f"{version.name} on new examples: {error}"]
-
-
-@contextmanager
-def _temporary(config: Config) -> Iterator[Path]:
-    config.paths.work.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=config.paths.work, prefix="monitor-") as folder:
-        yield Path(folder)
 
 
 def _drift(version: Version, found: Newest, folder: Path) -> DriftSeen:
@@ -177,7 +166,7 @@ def _score(config: Config, version: Version, found: Newest, folder: Path) -> Sco
     revision.fetch_output(version.commit, revision.paths(version.commit)["export"], export)
     files.write_json(examples, {"file": str(found.file), "labels": found.labels, "spans": found.spans})
     job: dict[str, Any] = {"export": str(export), "examples": str(examples)}
-    counts = child.call(SCORE, job, config.paths.work / LOG)
+    counts = child.call(newest.PROGRAM, job, config.paths.work / LOG)
     scored = len(found.labels) - counts["refused"]
     if not scored:
         raise PerennialError(f"the model takes none of {len(found.labels)} images: {counts['reason']}")

@@ -9,7 +9,8 @@ import heapq
 import sqlite3
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -36,6 +37,7 @@ from perennial.live.monitor import labelled_images
 from perennial.live.monitor.labelled_images import LabelledImage, Labels, Named
 from perennial.release.registry import revision
 
+PROGRAM = "perennial.live.monitor.export_program"
 TABLES = """
     PRAGMA journal_mode = OFF;
     CREATE TABLE files (name TEXT PRIMARY KEY, size INTEGER) WITHOUT ROWID;
@@ -72,14 +74,21 @@ def open_trained_on(config: Config, commit: str, folder: Path) -> TrainedOn:
         raise PerennialError(f"dvc.lock of commit {commit} lists no {raw}")
     file = folder / f"{digest}.sqlite"
     if not file.exists():
-        config.paths.work.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=config.paths.work, prefix="monitor-") as temporary:
-            revision.fetch_output(commit, raw, fetched := Path(temporary, "raw"))
-            note(config, fetched, database := Path(temporary, "trained-on.sqlite"))
+        with scratch_folder(config) as temporary:
+            revision.fetch_output(commit, raw, fetched := temporary / "raw")
+            note(config, fetched, database := temporary / "trained-on.sqlite")
             files.copy(database, file)
         for old in set(folder.glob("*.sqlite")) - {file}:
             old.unlink(missing_ok=True)
     return TrainedOn(file)
+
+
+@contextmanager
+def scratch_folder(config: Config) -> Iterator[Path]:
+    """A temporary folder in the work folder; `forget` removes those that a killed monitor left."""
+    config.paths.work.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=config.paths.work, prefix="monitor-") as folder:
+        yield Path(folder)
 
 
 def note(config: Config, raw: Path, file: Path) -> None:

@@ -26,6 +26,7 @@ from perennial.base.storage import Missing, Store
 from perennial.data.sources.pin import copies_folder
 from perennial.live.capture import place
 from perennial.live.capture.place import KeptImage
+from perennial.live.monitor.newest import PROGRAM, scratch_folder
 from perennial.live.monitor.windows import ENOUGH, OF_LAST, Alarm, Content, Window, compare
 from perennial.model.export import reference as references
 from perennial.model.export.reference import Reference
@@ -33,7 +34,6 @@ from perennial.model.export_layout import REFERENCE
 from perennial.release.registry import revision
 from perennial.release.registry.versions import Version
 
-MEASURE = "perennial.live.monitor.measure_program"
 LOG = "traffic.log"  # of that program, in paths.work
 AT_ONCE = 6  # windows of one look, the newest: twice as many as an alarm needs
 REMEMBERED = 30  # windows
@@ -223,9 +223,8 @@ class _Place:
 
     def _compared(self, windows: Sequence[Sequence[Record]]) -> list[Window]:
         """Compare windows with the reference; images are fetched and measured together, in one process."""
-        self._config.paths.work.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=self._config.paths.work, prefix="monitor-") as folder:
-            measured = self._measured([each for window in windows for each in window], Path(folder))
+        with scratch_folder(self._config) as folder:
+            measured = self._measured([each for window in windows for each in window], folder)
         found = []
         for window in windows:
             known = [each for each in window if each.image.features or each.image.sha256 in measured]
@@ -270,7 +269,7 @@ class _Place:
         export, to = folder / "export", folder / "measured.npz"
         revision.fetch_output(self._version.commit, revision.paths(self._version.commit)["export"], export)
         job = {"export": str(export), "images": [str(folder / name) for name in fetched], "to": str(to)}
-        refused = {Path(file).name for file in child.call(MEASURE, job, self._config.paths.work / LOG)}
+        refused = {Path(file).name for file in child.call(PROGRAM, job, self._config.paths.work / LOG)}
         with np.load(to) as values:
             taken = [name for name in fetched if name not in refused]
             return dict(zip(taken, zip(values["features"], values["brightness"], strict=True), strict=True))

@@ -4,7 +4,7 @@ import asyncio
 import io
 import secrets
 import time
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from http import HTTPStatus
@@ -22,15 +22,14 @@ from starlette.requests import ClientDisconnect
 
 from perennial.base.errors import printable
 from perennial.data.validation import html
+from perennial.live.capture.answered_queue import Served
 from perennial.live.serving import requests
-from perennial.live.serving.batching import Batcher, Output
+from perennial.live.serving.batching import Batcher
 from perennial.live.serving.origins import Origins
 from perennial.live.serving.prometheus import ServingMetrics
 from perennial.live.serving.requests import RequestRefused, ServingLimits, Verb
 from perennial.live.serving.served_version import LoadedVersion
 from perennial.live.serving.shadow import Shadow
-from perennial.model.inference.classifier import Classifier
-from perennial.model.inference.image_inputs import ImageSource
 
 SMALL_BYTES = 1 << 16  # larger bodies are parsed in a thread
 DISCARDED = 8  # times the limit: how much of a rejected body is read, so that the client receives the reason
@@ -63,10 +62,8 @@ class Observer(Protocol):
     def start(self, failed: Callable[[Exception], object]) -> None:
         """Start; an error that must end the server is passed to `failed`."""
 
-    def offer(
-        self, version: str, classifier: Classifier, images: Sequence[ImageSource], outputs: Sequence[Output]
-    ) -> None:
-        """Take the images of a request, and what the served version said of each."""
+    def offer(self, request: Served) -> None:
+        """Take an answered request."""
 
     def close(self) -> None:
         """Stop."""
@@ -130,7 +127,7 @@ class Service:
         self.metrics.predicted(outputs, names, answers)
         content = requests.answer(parsed.form, outputs, names, version.number, answers)
         for observer in self.observers:
-            observer.offer(version.number, version.classifier, parsed.images, outputs)
+            observer.offer(Served(version.number, version.classifier, parsed.images, outputs))
         return Response(content, media_type="application/json", headers={VERSION_HEADER: version.number})
 
     async def _parsed(self, body: bytes, verb: Verb) -> requests.ImageRequest:

@@ -24,14 +24,13 @@ from perennial.base.errors import Interrupted, redacted
 from perennial.base.parallel import process_pool
 from perennial.base.processes.tensorflow import import_with_tensorflow
 from perennial.data.images import BadImage
-from perennial.live.capture.answered_queue import Answered, Probabilities, Waiting, drawn, labels, top
+from perennial.live.capture.answered_queue import Answered, Probabilities, Served, Waiting, draw, labels, top
 from perennial.live.capture.place import Labels, Top
 from perennial.model.evaluation.intervals import wilson
 from perennial.model.inference.image_inputs import ImageSource, PixelBudget
 
 if TYPE_CHECKING:  # the process of the candidate is forked from one that must not import TensorFlow
     from perennial.live.capture.keeper import Keeper
-    from perennial.model.inference.classifier import Classifier
 
 log = logging.getLogger(__name__)
 VERSIONS = "perennial.live.serving.served_version"  # imports TensorFlow
@@ -170,15 +169,9 @@ class Shadow:
         """Start the thread."""
         self._thread.start()
 
-    def offer(
-        self,
-        version: str,
-        classifier: "Classifier",
-        images: Sequence[ImageSource],
-        outputs: Sequence[Probabilities | BadImage],
-    ) -> None:
+    def offer(self, request: Served) -> None:
         """Draw images of an answered request; never waits."""
-        drawn(self._candidate.share, "disagreement", (version, classifier, images, outputs), self._put)
+        draw(self._candidate.share, "disagreement", request, self._put)
 
     def snapshot(self) -> Comparison:
         """A copy of the comparison of the present versions."""

@@ -12,6 +12,7 @@ from perennial.base import retries
 from perennial.base.config import error_messages
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.params import options
+from perennial.orchestration.client import settings
 from perennial.orchestration.client.owner import REPOSITORY, LocalOwner, clash, owner
 from perennial.orchestration.client.prefect_server import PrefectServer, connect, said
 from perennial.orchestration.client.responses import ServerRefused
@@ -161,11 +162,13 @@ def _progress(server: PrefectServer, run: str) -> Iterator[str]:
 
 
 def wake(run: str) -> None:
-    """Wake the `approve` run that waits on the server, so that it finds the answer in git and ends."""
+    """Wake the `approve` run that waits on the server, if one is set: it finds the answer in git and ends."""
     # If the server does not answer, that run ends at its time limit.
     waiting = {"flows": {"name": {"any_": [APPROVE]}}, "flow_runs": {"state": {"type": {"any_": ["PAUSED"]}}}}
     now = {"type": "SCHEDULED", "name": "AwaitingRetry", "message": "It was answered by a command."}
     try:
+        if settings.read().url is None:
+            return
         server = connect(pauses=retries.TERMINAL_PAUSES_S)
         for each in server.request("POST", "flow_runs/filter", waiting):
             if each["parameters"].get("run") == run:

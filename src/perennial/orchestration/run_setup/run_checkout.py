@@ -58,7 +58,11 @@ def prepare_checkout(home: Path, repository: str, run: str, rev: str | None = No
                 log.warning("the mirror %s is damaged, so a new one is made: %s", mirror, error)
                 last = mirror.name.removeprefix(key).removeprefix("-") or "0"
                 mirror = mirror.with_name(f"{key}-{int(last) + 1}")
-                branch, commit = _checked_out(mirror, folder, repository, rev, lock)
+                try:
+                    branch, commit = _checked_out(mirror, folder, repository, rev, lock)
+                except PerennialError:  # the old mirror was not the cause
+                    shutil.rmtree(mirror, ignore_errors=True)
+                    raise
             if not (folder / inside / "params.yaml").is_file():
                 where = f"the folder {inside} of {redacted(repository)}" if inside else redacted(repository)
                 raise ConfigError(f"{where} holds no project at {rev or branch or commit}: no params.yaml")

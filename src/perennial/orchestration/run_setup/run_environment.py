@@ -1,6 +1,10 @@
-"""The packages of a run: one environment per lock, created once from the hash-locked requirements."""
+"""The packages of a run: one environment per lock, created once from the hash-locked requirements.
+
+Programs of a project, such as its flows, run in it, too.
+"""
 
 import hashlib
+import logging
 import os
 import platform
 import shutil
@@ -9,34 +13,32 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
+from typing import NoReturn
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from perennial.base import limits
+from perennial.base.dvc import repro
 from perennial.base.errors import ConfigError, PerennialError
-from perennial.base.layout import ENVIRONMENT_READY, Project
+from perennial.base.files import home
+from perennial.base.layout import ENVIRONMENT_READY, FLOWS, PARAMS, Project
 from perennial.base.processes import locks, programs
 from perennial.base.project import code_digests
 
 REQUIREMENTS = "PERENNIAL_REQUIREMENTS"  # such as `gpu`, or `base onnx`: names of files in requirements/
 INSTALLED = "installed"  # in an environment that `make install` made: the digests of its lock files
 PERENNIAL = "perennial.txt"  # beside the lock files of a project without source: the version of perennial
+ENVIRONMENT = ".venv"  # in the project
+log = logging.getLogger(__name__)
 
 
-def python_for(
-    home: Path,
-    checkout: Path,
-    log: Callable[[str], None],
-    variables: Mapping[str, str] = os.environ,
-    *,
-    own: bool = True,
-) -> Path:
+def python_for(home: Path, checkout: Path, log: Callable[[str], None], *, own: bool = True) -> Path:
     """Return a Python that has the packages of a checkout's lock files."""
     # These include perennial, unless the checkout has its source. It is this process's own if `own` allows it
     # and `make install` installed it from the same files, or if it has the same code and versions; else that of
     # an environment in `home`, which the first run with a lock creates.
-    files = _lock_files(checkout, variables.get(REQUIREMENTS) or "base")
+    files = _lock_files(checkout, os.environ.get(REQUIREMENTS) or "base")
     digests = {hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
     if own and is_own(files, digests):
         return Path(sys.executable)
@@ -134,3 +136,30 @@ def _run(command: Sequence[str], lock: int | None) -> None:
     done = programs.run(command, limit_s=limits.INSTALL_S, lock=lock)
     if done.code:
         raise PerennialError(done.last_lines(5))
+
+
+def become(module: str, arguments: Sequence[str] = (), *, at_top: bool = False) -> NoReturn:
+    """Replace this process by a module of the project, in its environment, which is made first if need be."""
+    # at_top: work in the project's top folder instead of the pipeline's.
+    project = Project.find()
+    if not (project.root / FLOWS).is_dir():
+        raise ConfigError(
+            f"{project.folder} is no project: it has no {PARAMS} with {FLOWS}/ beside it or above it; "
+            "`perennial new NAME` makes one"
+        )
+    python = python_for(home(), project.root, lambda line: log.info("%s", line))
+    link(project.root, python)
+    os.chdir(project.root if at_top else project.folder)
+    environment = {**os.environ, **repro.search_paths(python, project.root)}
+    os.execve(python, [str(python), "-m", module, *arguments], environment)  # noqa: S606 - no shell is wanted
+
+
+def link(root: Path, python: Path) -> None:
+    """Let `.venv` name the environment, for `source .venv/bin/activate`; an environment of the user's stays."""
+    link, environment = root / ENVIRONMENT, python.parents[1]
+    if not (environment / "pyvenv.cfg").is_file() or environment == link.absolute():
+        return
+    if link.is_symlink() and link.resolve() != environment.resolve():
+        link.unlink()
+    if not os.path.lexists(link):
+        link.symlink_to(environment)

@@ -21,14 +21,13 @@ from prefect.states import AwaitingRetry, Cancelled, Crashed, Failed
 
 from perennial.base import logs
 from perennial.base.retries import RESTARTS
-from perennial.orchestration.remote_runs.status import KIND
+from perennial.orchestration.remote_runs.status import FLOWS, KIND
 from perennial.orchestration.run_setup.flow_run import GIVEN_UP, restarts
 from perennial.orchestration.server.server_runs import TAG, TIMEOUT_S, in_states, of_flows
 
 # Automations.
 RESTART, DEAD = "perennial: start again", "perennial: dead runs"
 WAITING = "perennial: runs that wait for a machine"
-FLOWS = ["retrain", "monitor", "rebuild", "approve"]
 PERIOD_S = 30.0  # the period of heartbeats, too
 OVERDUE, OLD = timedelta(seconds=60), timedelta(days=1)  # the automation acts after 20 s
 NEWEST = 50

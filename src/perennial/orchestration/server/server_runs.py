@@ -13,10 +13,12 @@ from prefect import get_client, runtime
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import FlowFilter, FlowRunFilter
 from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.client.schemas.responses import DeploymentResponse
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Running
 
-from perennial.orchestration.client.owner import LocalOwner, Owner, owner, owner_of_checkout
+from perennial.base.errors import ConfigError
+from perennial.orchestration.client.owner import LocalOwner, Owner, clash, owner, owner_of_checkout
 from perennial.orchestration.engine import this_run
 
 PIPELINE = "classifier"  # of a run that names none
@@ -95,6 +97,19 @@ class Ours:
     def among(self, runs: Iterable[FlowRun]) -> list[FlowRun]:
         """The runs of this project, including those of which it is not known whose they are."""
         return [run for run in runs if self._is_own(run)]
+
+    def deployment(self, name: str) -> DeploymentResponse:
+        """A deployment of this project, by its name with the flow's."""
+        try:
+            found = self._client.read_deployment_by_name(name)
+        except ObjectNotFound as error:
+            raise ConfigError(
+                f"the server has no deployment {name}; `perennial deploy` registers it"
+            ) from error
+        whose = owner(found.job_variables, found.parameters)
+        if not self.owner.owns(whose):
+            raise ConfigError(clash(name, whose, self.owner))
+        return found
 
     def _is_own(self, run: FlowRun) -> bool:
         if run.deployment_id is None:

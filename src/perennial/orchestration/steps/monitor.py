@@ -16,8 +16,9 @@ from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.variables import Variable
 
+from perennial.base.errors import ConfigError
 from perennial.base.layout import Project
-from perennial.orchestration.client.owner import clash, normal, owner, owner_of_checkout
+from perennial.orchestration.client.owner import normal, owner_of_checkout
 from perennial.orchestration.engine import this_run
 from perennial.orchestration.server import artifacts
 from perennial.orchestration.server.artifacts import alert
@@ -64,12 +65,11 @@ def start_retraining(deployment: str | None, seen: Mapping[str, Any]) -> dict[st
         raise StageFailed("monitor", ExitCode.USAGE, message)
     deployment = deployment or f"retrain/{Project.find().deployment('on-demand')}"
     with get_client(sync_client=True) as client:
-        found = client.read_deployment_by_name(deployment)
         ours = Ours(client, str(seen["pipeline"]))
-        whose = owner(found.job_variables, found.parameters)
-        if not ours.owner.owns(whose):
-            message = f"{clash(deployment, whose, ours.owner)}; name another to the flow"
-            raise StageFailed("monitor", ExitCode.USAGE, message)
+        try:
+            found = ours.deployment(deployment)
+        except ConfigError as error:
+            raise StageFailed("monitor", ExitCode.USAGE, f"{error}; name another to the flow") from None
         # Of another project, the same change is another one.
         key = f"{seen['key']} {normal(ours.owner.repository)} {ours.owner.folder}".rstrip()
         runs = FlowFilter.model_validate({"id": {"any_": [found.flow_id]}})

@@ -8,14 +8,13 @@ from typing import Any, Literal
 from prefect import get_client
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.objects import State, StateType
-from prefect.exceptions import ObjectNotFound
 from prefect.flow_runs import suspend_flow_run
 from prefect.input import RunInput
 from prefect.states import Cancelled, Completed, Scheduled
 from pydantic import Field, ValidationError
 
+from perennial.base.errors import ConfigError
 from perennial.base.layout import Project
-from perennial.orchestration.client.owner import clash, owner
 from perennial.orchestration.engine import this_run
 from perennial.orchestration.server import artifacts
 from perennial.orchestration.server.artifacts import Alert, alert
@@ -50,15 +49,11 @@ def ask_for_approval() -> None:
     parameters = {"run": run, "rev": read_request(run)["commit"], **same}
     deployment = f"{FLOW}/{Project.find().deployment(NAME)}"
     with get_client(sync_client=True) as client:
-        try:
-            found = client.read_deployment_by_name(deployment)
-        except ObjectNotFound:
-            log.warning("the server has no deployment %s; `perennial approve %s` answers", deployment, run)
-            return
         ours = Ours(client, str(same["pipeline"]))
-        whose = owner(found.job_variables, found.parameters)
-        if not ours.owner.owns(whose):
-            log.warning("%s; `perennial approve %s` answers", clash(deployment, whose, ours.owner), run)
+        try:
+            found = ours.deployment(deployment)
+        except ConfigError as error:
+            log.warning("%s; `perennial approve %s` answers", error, run)
             return
         made = client.create_flow_run_from_deployment(
             found.id, parameters=parameters, tags=["approval"], idempotency_key=f"approve {run}"

@@ -23,6 +23,7 @@ FOLDER = ".dir"  # ends the digest of a folder's list
 DIGEST = re.compile(rf"[0-9a-f]{{32}}({re.escape(FOLDER)})?")
 PLACEHOLDER = re.compile(r"\$\{([^}]*)\}")
 DEFINITIONS = ("dvc.lock", "dvc.yaml", "params.yaml")
+NAMING = re.compile(r"(.*/)?(dvc\.lock|[^/]+\.dvc)", re.DOTALL)  # files that name objects
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,22 +102,21 @@ class _Outputs:
         tree = self._repository.tree(revision)
         blobs = {path: name for path, (kind, name) in tree.items() if kind == "blob"}
         for name, blob in blobs.items():
-            if not name.endswith(("dvc.lock", ".dvc")) or not self._named_in(name):
+            if not NAMING.fullmatch(name) or not self._named_in(name):
                 continue
-            folder, base = PurePosixPath(name).parent, PurePosixPath(name).name
-            if base == "dvc.lock":
-                beside = tuple(blobs.get((folder / each).as_posix()) for each in DEFINITIONS)
-            elif base.endswith(".dvc") and base != ".dvc":
-                beside = (blob,)
-            else:
-                continue
-            for need in self._outputs(name, *beside):
+            folder = PurePosixPath(name).parent
+            read: list[str | None] = [blob]
+            if not name.endswith(".dvc"):
+                read = [blobs.get((folder / each).as_posix()) for each in DEFINITIONS]
+            for need in self._outputs(name, *read):
                 yield replace(need, revision=revision, folder=folder.as_posix())
 
     def _of_blobs(self, name: str, *blobs: str | None) -> list[Need]:
         try:
-            return self._needs(name, [{} if blob is None else self._load(name, blob) for blob in blobs])
-        except (LookupError, AttributeError, TypeError, RecursionError) as error:
+            return self._needs(
+                name, [documents.yaml_object(self._text(blob)) if blob else {} for blob in blobs]
+            )
+        except (ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
             which = ", ".join(filter(None, blobs))
             raise DataError(
                 f"{name} of git's objects {which} is not as DVC writes it; nothing was changed"
@@ -138,12 +138,6 @@ class _Outputs:
             for out in entry.get("outs") or []
             if (need := _need(out, folder, stage, _kept_elsewhere(pipeline, stage, values)))
         ]
-
-    def _load(self, name: str, blob: str) -> dict[str, Any]:
-        try:
-            return documents.yaml_object(self._text(blob))
-        except ValueError as error:
-            raise DataError(f"{name} of git's object {blob} is not valid YAML; nothing was changed") from error
 
 
 def _need(out: dict[str, Any], folder: PurePosixPath, stage: str | None, elsewhere: set[str]) -> Need | None:

@@ -20,7 +20,6 @@ from perennial.release.audit.needs import DIGEST, FOLDER, members
 log = logging.getLogger(__name__)
 OBJECTS = "files/md5"
 PAGE = 1000  # objects per response
-NAMED = re.compile(r"[0-9a-f]{32}(\.dir)?")  # objects of DVC
 READ_ONLY = 0o444  # as DVC protects its objects
 # Options of a remote that affect transfers, but not the location and names of objects.
 HARMLESS = re.compile(r"url|verify|jobs|.*timeout|type|shared|acl|grant_.*|sse.*|max_.*|use_ssl")
@@ -63,19 +62,19 @@ class Side:
         with suppress(Missing):
             for entry in self._store.list(f"{OBJECTS}/"):
                 digest = entry.key.removeprefix(f"{OBJECTS}/").replace("/", "")
-                if NAMED.fullmatch(digest):
+                if DIGEST.fullmatch(digest):
                     yield digest, entry
 
     def linked(self, digest: str) -> bool:
         """Whether a file of this machine is a hard link to an object."""
-        return self.folder is not None and (self.folder / _key(digest)).stat().st_nlink > 1
+        return self.folder is not None and (self.folder / object_key(digest)).stat().st_nlink > 1
 
     def remove(self, digests: Iterable[str]) -> dict[str, str]:
         """Remove objects; returns the reasons of those that the store refuses to remove."""
 
         def take(digest: str) -> tuple[str, str | None]:
             try:
-                self._store.delete(_key(digest))
+                self._store.delete(object_key(digest))
             except (ConfigError, Changed) as refusal:
                 return digest, str(refusal)
             return digest, None
@@ -85,7 +84,7 @@ class Side:
     def content(self, digest: str) -> bytes | None:
         """The content of a small object; None where it is missing or damaged."""
         try:
-            found, _ = self._store.get_bytes(_key(digest))
+            found, _ = self._store.get_bytes(object_key(digest))
         except DataError:
             return None
         return found if hashlib.md5(found, usedforsecurity=False).hexdigest() == digest[:32] else None
@@ -97,7 +96,7 @@ class Side:
     def is_whole(self, digest: str) -> bool:
         """Whether an object exists and matches its digest; reads all of it."""
         if self.folder is not None:
-            return _has_digest(self.folder / _key(digest), digest)
+            return _has_digest(self.folder / object_key(digest), digest)
         with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
             return self.fetch(digest, Path(folder, "object"))
 
@@ -112,10 +111,10 @@ class Side:
     def fetch(self, digest: str, file: Path) -> bool:
         """Write an object to a file, or link it from a folder; returns whether it is there and whole."""
         if self.folder is not None:
-            file.symlink_to((self.folder / _key(digest)).absolute())
+            file.symlink_to((self.folder / object_key(digest)).absolute())
             return _has_digest(file, digest)
         try:
-            self._store.get(_key(digest), file)
+            self._store.get(object_key(digest), file)
         except DataError:
             return False
         return _has_digest(file, digest)
@@ -123,9 +122,9 @@ class Side:
     def put(self, digest: str, file: Path) -> None:
         """Write an object from a file, replacing a damaged one; readers see the old or the new content."""
         if self.folder is None:
-            self._store.put(_key(digest), file)
+            self._store.put(object_key(digest), file)
             return
-        target = self.folder / _key(digest)
+        target = self.folder / object_key(digest)
         files.copy(file, target)
         target.chmod(READ_ONLY)
 
@@ -166,7 +165,8 @@ def _remote(name: str, options: Mapping[str, str]) -> Side:
     return Side("remote", open_store(url, own), None if is_bucket(url) else Path(url))
 
 
-def _key(digest: str) -> str:
+def object_key(digest: str) -> str:
+    """Where DVC keeps an object, below its cache or remote."""
     return f"{OBJECTS}/{digest[:2]}/{digest[2:]}"
 
 

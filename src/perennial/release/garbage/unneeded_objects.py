@@ -18,10 +18,9 @@ from perennial.base import documents
 from perennial.base.errors import PerennialError
 from perennial.base.project.git import GitError, Repository
 from perennial.base.storage import Entry
-from perennial.release.audit.needs import DIGEST, FOLDER, members, needs
-from perennial.release.audit.sides import Side, first_content
+from perennial.release.audit.needs import DEFINITIONS, DIGEST, FOLDER, members, needs
+from perennial.release.audit.sides import Side, first_content, object_key
 
-WRITTEN = ("dvc.lock", "dvc.yaml", "params.yaml")
 IN_PROGRESS = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD")
 FETCHED = ("heads", "tags", "exps")  # the last are of `dvc exp push`
 WHOLE = {"GIT_NO_REPLACE_OBJECTS": "1"}  # the history as it was made
@@ -92,7 +91,7 @@ def on_disk(repository: Repository) -> str | None:
     """A git tree of a checkout with its current DVC files; None for a bare repository."""
     if repository.ask("rev-parse", "--is-inside-work-tree") != "true" or repository.commit_of("HEAD") is None:
         return None
-    patterns = ["*.dvc", *(f":(glob)**/{name}" for name in WRITTEN)]
+    patterns = ["*.dvc", *(f":(glob)**/{name}" for name in DEFINITIONS)]
     listed = repository.run("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *patterns)
     names = filter(None, listed.split("\0"))
     return repository.tree_with("HEAD", [Path(name) for name in names])
@@ -216,7 +215,7 @@ def _from_folder(places: Places, garbage: Garbage, folder: Path) -> tuple[dict[s
     try:
         for digest, size in garbage.unneeded.items():
             try:
-                _place(folder, digest).rename(aside / digest)
+                (place := folder / object_key(digest)).rename(aside / digest)
             except FileNotFoundError:
                 continue  # by another gc
             except OSError as error:
@@ -224,7 +223,7 @@ def _from_folder(places: Places, garbage: Garbage, folder: Path) -> tuple[dict[s
             else:
                 moved[digest] = size
                 with suppress(OSError):
-                    _place(folder, digest).parent.rmdir()
+                    place.parent.rmdir()
         for digest in moved.keys() & needed_now(places):
             _return(folder, digest)
             del moved[digest]
@@ -237,12 +236,8 @@ def _from_folder(places: Places, garbage: Garbage, folder: Path) -> tuple[dict[s
     return moved, _problem(refused)
 
 
-def _place(folder: Path, digest: str) -> Path:
-    return folder / "files" / "md5" / digest[:2] / digest[2:]
-
-
 def _return(folder: Path, digest: str) -> None:
-    target = _place(folder, digest)
+    target = folder / object_key(digest)
     target.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileNotFoundError):
         (folder / ASIDE / digest).rename(target)
@@ -254,7 +249,7 @@ def _put_back(places: Places, side: Side, digests: Collection[str]) -> None:
     for digest in digests:
         others = [other.folder for other in places.sides if other.folder is not None and other.is_whole(digest)]
         if others:
-            side.put(digest, _place(others[0], digest))
+            side.put(digest, others[0] / object_key(digest))
         else:
             lost.append(digest)
     if lost:

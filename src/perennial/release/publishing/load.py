@@ -40,12 +40,13 @@ def load(path: str | os.PathLike[str], *, budget: PixelBudget | None = None) -> 
     several = graphs.LABELS in model.signatures[CLASSIFY_BYTES].structured_outputs
     transparency, max_side = _as_in_records(folder / CARD)
     mark = reference.mark(folder) if hasattr(model, "statistics") else None
+    threshold, thresholds = _thresholds(folder / DESCRIPTION, len(classes) if several else None)
     facts = ExportFacts(
         transparency=transparency,
         max_side=max_side,
         reference=mark,
-        threshold=_threshold(folder),
-        thresholds=_thresholds(folder / DESCRIPTION, len(classes)) if several else None,
+        threshold=threshold,
+        thresholds=thresholds,
     )
     return Classifier(model, classes, budget=budget, facts=facts)
 
@@ -76,28 +77,21 @@ def _as_in_records(card: Path) -> tuple[Transparency, int | None]:
     return "white" if transparency == "white" else "drop", max_side if isinstance(max_side, int) else None
 
 
-def _threshold(folder: Path) -> float | None:
-    """The confidence from which the model answers, infinite if from none; None if it answers every image."""
-    if not (folder / DESCRIPTION).exists():  # a model without assets.extra
-        return None
+def _thresholds(file: Path, labels: int | None) -> tuple[float | None, list[float] | None]:
+    """From which confidence the model answers (None: every image), and from which probability each label is."""
+    # `labels`: their number if an image may have several; else there is no probability of each.
+    if labels is None and not file.exists():  # a model without assets.extra
+        return None, None
     try:
-        found = documents.read_json(folder / DESCRIPTION).get("confidence", {}).get("abstention")
-        if found is None:
-            return None
-        return math.inf if found["threshold"] is None else float(found["threshold"])
+        found = documents.read_json(file).get("confidence", {})
+        if (least := found.get("abstention")) is not None:
+            least = math.inf if least["threshold"] is None else float(least["threshold"])
+        each = None if labels is None else [float(one) for one in found["thresholds"]]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{folder / DESCRIPTION} has no valid confidence: {error}") from error
-
-
-def _thresholds(file: Path, classes: int) -> list[float]:
-    """From which probability on an image has a label, for each class, as in the graph."""
-    try:
-        found = [float(each) for each in documents.read_json(file)["confidence"]["thresholds"]]
-    except (OSError, ValueError, KeyError, TypeError, DataError) as error:
-        raise DataError(f"{file} has no thresholds of the labels: {error!r}; export the model again") from error
-    if len(found) != classes:
-        raise DataError(f"{file} has {len(found)} thresholds for {classes} classes; export the model again")
-    return found
+        raise DataError(f"{file} has no valid confidence: {error!r}; export the model again") from error
+    if each is not None and len(each) != labels:
+        raise DataError(f"{file} has {len(each)} thresholds for {labels} classes; export the model again")
+    return least, each
 
 
 def _classes(file: Path) -> list[str]:

@@ -13,12 +13,11 @@ from perennial.base.config.paths import Paths
 from perennial.base.dvc import dvc_lock, dvc_program
 from perennial.base.dvc.dvc_program import DvcError
 from perennial.base.errors import ConfigError, PerennialError, listed
-from perennial.base.layout import Project
+from perennial.base.layout import STAGES, Project
 from perennial.base.project import exclusions, pins
 from perennial.base.project.git import Repository
 from perennial.base.project.stage_table import IN_GIT
 from perennial.model.evaluation.results import Decision
-from perennial.release.audit import dvc_remote
 from perennial.release.registry import verdict
 
 SHOWN = 5
@@ -102,6 +101,16 @@ def require_contents(before: Mapping[Path, bytes | None]) -> None:
 def stale() -> list[str]:
     """The stages whose dependencies, outputs or parameters differ from dvc.lock."""
     try:
-        return sorted(json.loads(dvc_program.run("status", "--json", *dvc_remote.targets()) or "{}"))
+        return sorted(json.loads(dvc_program.run("status", "--json", *dvc_targets()) or "{}"))
     except DvcError as error:
         raise PerennialError(f"{error}; nothing was recorded") from error
+
+
+def dvc_targets() -> list[str]:
+    """What a command is to be limited to that is about this pipeline; empty if the project has no other one."""
+    project = Project.find()
+    if len(project.pipelines()) < 2:
+        return []
+    added = Repository(project.root).run("ls-files", "-z", "--", "*.dvc").split("\0")
+    others = {"", *project.of_others(added)}
+    return [STAGES, *(project.shared(name).as_posix() for name in added if name not in others)]

@@ -1,4 +1,4 @@
-"""The branches and tags of a recorded run: which move, their atomic push, and the same in this repository.
+"""The outputs, branches and tags of a recorded run: which move, their atomic push, and the same here.
 
 A commit that cannot be pushed is kept once, on a local branch `unpushed/RUN`, for a later run to push.
 """
@@ -11,13 +11,15 @@ from typing import ClassVar
 
 from perennial.base.choices import LOST_RACE, Outcome
 from perennial.base.config import Config
-from perennial.base.errors import Failure
+from perennial.base.dvc import dvc_lock, dvc_program, dvc_remotes
+from perennial.base.errors import ConfigError, Failure, PerennialError, listed
 from perennial.base.layout import Project
 from perennial.base.project.git import CHECKOUT, GitError, Repository
-from perennial.release.audit import dvc_remote
+from perennial.release.audit import sides
+from perennial.release.audit.object_audit import audit
 from perennial.release.registry import remote_tags
 from perennial.release.registry.access import OpenRegistry
-from perennial.release.registry.checkout_state import of_siblings, recorded_files
+from perennial.release.registry.checkout_state import dvc_targets, of_siblings, recorded_files
 from perennial.release.registry.push import push_references, short
 
 log = logging.getLogger(__name__)
@@ -93,7 +95,7 @@ def push_run(opened: OpenRegistry, made: Recorded, tags: Mapping[str, str], last
             return _finish(opened, replace(made, branch=made.branch or apart), references(made.branch))
         except GitError as error:  # a branch may block the name of another
             return _kept(opened, made, last, f"nothing was recorded: {error}")
-    if problem := opened.unreachable or dvc_remote.push(opened.repository, [commit]):
+    if problem := opened.unreachable or push_outputs(opened.repository, [commit]):
         return _kept(opened, made, last, f"nothing was pushed to {opened.remote}: {problem}")
     pushed = push_references(opened.repository, opened.remote, references(made.branch), f"refs/heads/{apart}")
     if made.branch and pushed.refused and not pushed.lost:
@@ -104,7 +106,7 @@ def push_run(opened: OpenRegistry, made: Recorded, tags: Mapping[str, str], last
         pushed = push_references(opened.repository, opened.remote, references(None), f"refs/heads/{apart}")
         pushed = replace(pushed, updated=(*before, *pushed.updated))
     if pushed.done:
-        drop_unpushed(opened.repository, made.run)
+        drop_unpushed(opened.repository, made.run, commit, last)
         return _finish(opened, replace(made, branch=made.branch or apart, pushed=True), references(made.branch))
     if pushed.lost:
         where = keep_unpushed(opened, made.run, commit, last)
@@ -117,10 +119,44 @@ def push_run(opened: OpenRegistry, made: Recorded, tags: Mapping[str, str], last
     return _kept(opened, made, last, problem, pushed.remedy)
 
 
+def push_outputs(repository: Repository, commits: Sequence[str], *, all_branches: bool = False) -> str | None:
+    """Push the outputs of this checkout, or of all branches, to the default DVC remote, if there is one."""
+    # Then check that the remote holds everything that the commits need, and copy what is missing: DVC takes the
+    # list of a folder for the folder, and so would never push a member that is gone from the remote; and on a
+    # bad line it gives up earlier than `storage`. Returns the error message, or None on success.
+    failed, options = None, dict[str, str]()
+    try:
+        options = dvc_remotes.configuration()
+        if "core.remote" not in options:
+            return None
+        dvc_program.run("push", *(["--all-branches"] if all_branches else dvc_targets()))
+    except PerennialError as error:
+        failed = str(error)
+        if not options:
+            return failed
+    try:
+        cache, remote = sides.open_sides(options=options)
+        found = audit(repository, commits, cache, remote, repair=True, own=not all_branches)
+    except (ConfigError, sides.Unsupported) as error:
+        log.warning("what was pushed was not compared with what the run needs: %s", error)
+        return failed
+    except PerennialError as error:
+        return failed or str(error)
+    if failed:
+        log.warning("%s", failed)
+    for problem in found.problems:
+        log.warning("%s", problem)
+    ours = (cache.name, str(dvc_lock.FILE))
+    left = [problem for problem in found.problems if not problem.repaired and problem.where not in ours]
+    if not left:
+        return None
+    return f"after `dvc push`, {listed(left, 1)}; `perennial audit` lists all, `dvc repro` makes what is lost"
+
+
 def _kept(opened: OpenRegistry, made: Recorded, last: str, problem: str, remedy: str | None = None) -> Recorded:
     """The result if a run's commit could not be pushed."""
     where = keep_unpushed(opened, made.run, made.commit or last, last)
-    what_next = f"{remedy or PASSING}; the next run on this machine completes it"
+    what_next = f"{remedy or PASSING}; the next push of a run here, or `perennial promote --push`, completes it"
     message = f"{problem}; the commit is kept on {where}; {what_next}"
     result = NeedsPerson if remedy else Recorded
     return result(run=made.run, outcome="kept", message=message, commit=made.commit)
@@ -182,10 +218,10 @@ def keep_unpushed(opened: OpenRegistry, run: str, commit: str, tip: str) -> str:
     return short(own)
 
 
-def drop_unpushed(git: Repository, run: str) -> None:
-    """Remove the local branch of a run, whose commit was pushed."""
-    own = [f"{folder}{run}" for folder in UNPUSHED]
-    git.update(dict.fromkeys(git.run("for-each-ref", "--format=%(refname)", *own).split()))
+def drop_unpushed(git: Repository, run: str, *pushed: str) -> None:
+    """Remove the local branch of a run, and those that end with a commit that was pushed."""
+    rows = map(str.split, git.run("for-each-ref", "--format=%(refname) %(objectname)", *UNPUSHED).splitlines())
+    git.update({name: None for name, tip in rows if name.rpartition("/")[2] == run or tip in pushed})
 
 
 def push_unpushed(opened: OpenRegistry, run: str) -> None:
@@ -194,7 +230,7 @@ def push_unpushed(opened: OpenRegistry, run: str) -> None:
     found = {name: tip for name, tip in _unpushed(git).items() if not name.endswith(f"/{run}")}
     if not found or remote is None:
         return
-    if problem := dvc_remote.push(git, list(found.values()), all_branches=True):
+    if problem := push_outputs(git, list(found.values()), all_branches=True):
         log.warning("%s: still not pushed: %s", ", ".join(map(short, found)), problem)
         return
     for name, tip in found.items():

@@ -72,20 +72,13 @@ def _references(repository: Repository, files: Collection[tuple[str, str]]) -> d
     """The branches and tags whose commit has a file, for each."""
     names = repository.run("for-each-ref", "--format=%(refname)", *KINDS).splitlines()
     asked = [(name, file) for name in names for file in files]
-    rows = repository.run(
-        "cat-file",
-        "--batch-check=%(objectname)",
-        stdin="".join(f"{name}:{path}\n" for name, (_, path) in asked),
-    )
+    text = "".join(f"{name}:{path}\n" for name, (_, path) in asked)
+    rows = repository.run("cat-file", "--batch-check=%(objectname)", stdin=text).splitlines()
     found: dict[tuple[str, str], list[str]] = {file: [] for file in files}
-    for (name, file), row in zip(asked, rows.splitlines(), strict=True):
+    for (name, file), row in zip(asked, rows, strict=True):
         if row == file[0]:
-            found[file].append(_short(name))
+            found[file].append(name.split("/", 2)[2])
     return found
-
-
-def _short(reference: str) -> str:
-    return next(reference.removeprefix(kind) for kind in KINDS if reference.startswith(kind))
 
 
 @dataclass(kw_only=True)
@@ -109,12 +102,9 @@ class Forgotten:
     def seen(self) -> set[int]:
         """The numbers under which something was found."""
         counters = (*self.kept.values(), self.answers, self.labels)
-        removed = {each.image for counter in counters for each in counter}
-        return (
-            removed
-            | {each.image for _, each in self.records or ()}
-            | {each.found.image for each in self.committed}
-        )
+        there = [each for counter in counters for each in counter]
+        there += [each for _, each in self.records or ()] + [each.found for each in self.committed]
+        return {each.image for each in there}
 
 
 def forget(

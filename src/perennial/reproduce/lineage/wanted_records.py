@@ -75,7 +75,7 @@ def _validated(config: Config) -> tuple[ImageIndex, Records] | None:
 def _add_files(config: Config, wanted: Wanted, names: Mapping[str, int]) -> None:
     """Add the source files of records, whose digests stay the same if other parameters reduce them."""
     files.make_folder(config.paths.work)
-    with tempfile.TemporaryDirectory(dir=config.paths.work) as folder, suppress(DataError):
+    with tempfile.TemporaryDirectory(dir=config.paths.work, prefix="forget-") as folder, suppress(DataError):
         unpack(config.paths.raw, Path(folder))
         for examples in datasets.of(config.dataset).read(Path(folder)).splits.values():
             if examples.originals is None:

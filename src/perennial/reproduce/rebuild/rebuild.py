@@ -19,17 +19,9 @@ from perennial.release.audit.object_audit import audit
 from perennial.release.audit.sides import DvcObjects
 from perennial.release.registry import access
 from perennial.release.registry.versions import Version
-from perennial.reproduce.rebuild import rebuild_inputs
+from perennial.reproduce.rebuild import rebuild_inputs, stage_differences
 from perennial.reproduce.rebuild.rebuild_inputs import PathHistory
-from perennial.reproduce.rebuild.stage_differences import (
-    CODE_OF,
-    Difference,
-    Made,
-    differing_inputs,
-    differing_outputs,
-    explain,
-    facts_of_run,
-)
+from perennial.reproduce.rebuild.stage_differences import Difference, Made
 from perennial.reproduce.rebuild.workspace import DvcFailed, Workspace, workspace
 
 log = logging.getLogger(__name__)
@@ -85,7 +77,7 @@ def rebuild(config: Config, revision: str, *, keep: bool = False) -> Rebuilt:
     with workspace(git, commit, keep=keep) as work:
         recorded = work.lock.read_bytes()
         entries = dvc_lock.parse(recorded.decode("utf-8", "replace"), f"dvc.lock of {commit[:10]}")
-        run = facts_of_run(config, version, hashlib.sha256(recorded).hexdigest())
+        run = stage_differences.facts_of_run(config, version, hashlib.sha256(recorded).hexdigest())
         building = _Building(git, commit, _with_threads(work, run), entries, run)
         done = building.build()
         rebuilt = work.lock.read_bytes()
@@ -151,7 +143,7 @@ class _Building:
         self._changed[stage] = moved
         now = rebuild_inputs.current(entry, self._work.folder)
         found = [
-            *differing_inputs(stage, entry, now, self._makers),
+            *stage_differences.differing_inputs(stage, entry, now, self._makers),
             *rebuild_inputs.other_packages(stage, entry, self._work.packages),
         ]
         for each in found:
@@ -178,17 +170,17 @@ class _Building:
     def _compare(self, stage: str, entry: LockedStage, before: bytes) -> None:
         """Compare a stage after its run; `before` is the previous content of dvc.lock."""
         rebuilt = dvc_lock.parse(self._work.lock.read_text(encoding="utf-8"), "the rebuilt dvc.lock")[stage]
-        outs = differing_outputs(entry, rebuilt)
+        outs = stage_differences.differing_outputs(entry, rebuilt)
         same_inputs = entry.inputs() == rebuilt.inputs()
         explained = any(each.kind == "packages" for each in self._done.inputs)
         if outs and same_inputs and stage in rebuild_inputs.FETCHED and not explained:
             self._work.lock.write_bytes(before)  # names what to restore
             self._restore(stage, entry, f"it holds other bytes now: {', '.join(outs)} would differ")
             return
-        for each in differing_inputs(stage, entry, rebuilt, self._makers):
+        for each in stage_differences.differing_inputs(stage, entry, rebuilt, self._makers):
             self._add(each)
         if outs and same_inputs and not explained:
-            self._done.others.extend(explain(stage, entry, self._run, self._work.packages))
+            self._done.others.extend(stage_differences.explain(stage, entry, self._run, self._work.packages))
         paths = entry.outs.keys() | rebuilt.outs.keys()
         self._done.outputs[stage] = {
             path: (entry.outs.get(path), rebuilt.outs.get(path)) for path in sorted(paths)
@@ -229,7 +221,7 @@ class _Building:
     def _add(self, difference: Difference) -> None:
         """Add a cause; for a digest of code, with its version of perennial."""
         recorded, now = difference.recorded, difference.rebuilt
-        if difference.what.startswith(CODE_OF):
+        if difference.what.startswith(stage_differences.CODE_OF):
             then, here = (each and self._history.code(self._commit, str(each)) for each in (recorded, now))
             difference = replace(difference, recorded=then, rebuilt=here)
         self._done.add(difference)

@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import Any
 
-from perennial.base import documents, files
+from perennial.base import files
 from perennial.base.dvc import dvc_digests
 from perennial.base.dvc.dvc_lock import LockedStage, value_at
 from perennial.base.errors import ConfigError
@@ -19,7 +18,7 @@ from perennial.base.project import code_digests
 from perennial.base.project.git import GitError, Repository
 from perennial.base.project.stage_table import STAGES
 from perennial.reproduce.rebuild.stage_differences import PACKAGES, Difference, from_top
-from perennial.reproduce.rebuild.workspace import DvcFailed, Workspace
+from perennial.reproduce.rebuild.workspace import DvcFailed, Workspace, yaml_values
 
 SHOWN = 5
 DIGITS = 10  # of a digest
@@ -42,7 +41,8 @@ class PathHistory:
         """The files and line counts that differ at a path between two commits; empty if nothing differs."""
         rows = self._repository.run("diff", "--numstat", "--no-renames", "-z", before, after, "--", path)
         changed = [row.split("\t") for row in rows.split("\0") if row]
-        shown = [_words(*row) for row in changed[:SHOWN]]
+        # Binary files have no line counts.
+        shown = [name if added == "-" else f"{name} +{added} -{gone}" for added, gone, name in changed[:SHOWN]]
         more = f" and {len(changed) - SHOWN} more files" if len(changed) > SHOWN else ""
         return f"{', '.join(shown)}{more}"
 
@@ -89,16 +89,11 @@ class PathHistory:
         )
 
 
-def _words(added: str, removed: str, name: str) -> str:
-    """Format a row of `git diff --numstat`; binary files have no line counts."""
-    return name if added == "-" else f"{Path(name).as_posix()} +{added} -{removed}"
-
-
 def current(entry: LockedStage, folder: Path) -> LockedStage:
     """A recorded stage with the current inputs of a checkout; missing ones are left out."""
     paths = {path: folder / path for path in entry.deps}
     deps = {path: dvc_digests.digest(each) for path, each in paths.items() if each.exists()}
-    loaded = {file: _load(folder / file) for file, _ in entry.params}
+    loaded = {file: yaml_values(folder / file) for file, _ in entry.params}
     return replace(entry, deps=deps, params=values_in(entry, loaded))
 
 
@@ -160,10 +155,3 @@ def restore(workspace: Workspace, stage: str, entry: LockedStage) -> None:
     for path, recorded in entry.outs.items():
         if not (workspace.folder / path).exists() or dvc_digests.digest(workspace.folder / path) != recorded:
             raise DvcFailed(f"{path} from DVC's remote is not what dvc.lock records")
-
-
-def _load(file: Path) -> Any:
-    try:
-        return documents.parse_yaml(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None

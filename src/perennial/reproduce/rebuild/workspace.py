@@ -56,7 +56,7 @@ class Workspace:
 
     def values(self) -> dict[str, Any]:
         """The parameters of the revision, unchecked, since they may be for another version of perennial."""
-        return _yaml(self.folder / "params.yaml")
+        return yaml_values(self.folder / "params.yaml")
 
     def paths(self) -> dict[str, str]:
         """Where the files of the revision stand, by their names in `Paths`."""
@@ -64,7 +64,7 @@ class Workspace:
 
     def stages(self) -> set[str]:
         """The names of the stages in dvc.yaml, except `foreach` stages, which dvc.lock names individually."""
-        found = _yaml(self.folder / "dvc.yaml").get("stages") or {}
+        found = yaml_values(self.folder / "dvc.yaml").get("stages") or {}
         return {name for name, stage in found.items() if not {"foreach", "matrix"} & set(stage or ())}
 
     def with_packages(self) -> "Workspace":
@@ -98,7 +98,8 @@ class Workspace:
         return kept
 
 
-def _yaml(file: Path) -> dict[str, Any]:
+def yaml_values(file: Path) -> dict[str, Any]:
+    """The values in a YAML file; empty if it cannot be read."""
     try:
         return documents.yaml_object(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):

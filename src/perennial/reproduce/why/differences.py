@@ -17,19 +17,9 @@ from perennial.base.project.git import GitError, Repository
 from perennial.base.project.pins import LABELS
 from perennial.release.registry import access
 from perennial.release.registry.versions import Version
-from perennial.reproduce.rebuild import rebuild_inputs
+from perennial.reproduce.rebuild import rebuild_inputs, stage_differences
 from perennial.reproduce.rebuild.rebuild_inputs import FETCHED, PathHistory
-from perennial.reproduce.rebuild.stage_differences import (
-    CODE_OF,
-    FACTS,
-    PACKAGES,
-    PARAMS,
-    Difference,
-    Made,
-    differing_inputs,
-    differing_outputs,
-    from_top,
-)
+from perennial.reproduce.rebuild.stage_differences import PACKAGES, PARAMS, Difference, Made
 
 PIPELINE = "dvc.yaml"
 TEMPLATE = re.compile(r"\$\{paths\.(\w+)\}")
@@ -70,7 +60,9 @@ class Revision:
             each
             for stage in self.deciding
             if not (stage in FETCHED and self._are_trusted(stage))
-            for each in differing_inputs(stage, self.recorded[stage], self.inputs[stage], self.outputs)
+            for each in stage_differences.differing_inputs(
+                stage, self.recorded[stage], self.inputs[stage], self.outputs
+            )
         ]
 
     @property
@@ -80,7 +72,9 @@ class Revision:
 
     def _are_trusted(self, stage: str) -> bool:
         """Whether only the code or packages of a fetching stage changed, so that its data stay the same."""
-        found = differing_inputs(stage, self.recorded[stage], self.inputs[stage], self.outputs)
+        found = stage_differences.differing_inputs(
+            stage, self.recorded[stage], self.inputs[stage], self.outputs
+        )
         return all(each.kind in {"code", "packages"} for each in found)
 
 
@@ -144,7 +138,7 @@ class Revisions:
         params = {key: value for key, value in entry.params.items() if key[0] not in read}
         params |= rebuild_inputs.values_in(own, loaded)
         for file in read:
-            if from_top(file).startswith(PACKAGES):  # dvc.lock has all of these
+            if stage_differences.from_top(file).startswith(PACKAGES):  # dvc.lock has all of these
                 params |= {(file, key): value for key, value in documents.flattened(loaded[file]).items()}
         return replace(entry, deps=deps, params=params)
 
@@ -199,7 +193,7 @@ def between_runs(config: Config, a: str, b: str) -> list[Found] | None:
 def hardware(a: Made, b: Made) -> list[Found]:
     """Differences between the machines of two runs, as far as both were recorded."""
     differences = []
-    for name in FACTS:
+    for name in stage_differences.FACTS:
         one, other = a.machine.get(name), b.machine.get(name)
         if one is not None and other is not None and one != other:
             what = f"{name.replace('_', ' ')} of the machine"
@@ -215,7 +209,7 @@ def _inputs(a: Revision, b: Revision) -> Iterable[Found]:
     for stage in b.inputs.keys() & a.inputs.keys():
         same = stage in FETCHED and stage not in moved and a.recorded[stage].outs == b.recorded[stage].outs
         decides = stage in deciding and not same
-        for difference in differing_inputs(stage, a.inputs[stage], b.inputs[stage], made):
+        for difference in stage_differences.differing_inputs(stage, a.inputs[stage], b.inputs[stage], made):
             yield Found(
                 kind=difference.kind, what=difference.what, a=difference.recorded, b=difference.rebuilt,
                 stages=(difference.stage,), decides=decides,
@@ -228,7 +222,9 @@ def _fetched(a: Revision, b: Revision) -> Iterable[Found]:
     moved = {change.stage for change in (*a.unrecorded, *b.unrecorded)}
     for stage in (name for name in FETCHED if name not in moved):
         one, other = (revision.recorded.get(stage) for revision in (a, b))
-        for path, (was, now) in (differing_outputs(one, other) if one and other else {}).items():
+        for path, (was, now) in (
+            stage_differences.differing_outputs(one, other) if one and other else {}
+        ).items():
             decides = stage in b.deciding
             yield Found(kind=FETCHED[stage], what=path, a=was, b=now, stages=(stage,), decides=decides)
 
@@ -252,7 +248,7 @@ def _pipeline(a: Revision, b: Revision, history: PathHistory) -> Iterable[Found]
 
 def _with_changes(difference: Found, a: Revision, b: Revision, history: PathHistory) -> Found:
     """Add the changed files and lines to a tracked path, and the version of perennial to a digest of code."""
-    if difference.what.startswith(CODE_OF):
+    if difference.what.startswith(stage_differences.CODE_OF):
         a_code, b_code = (
             digest and history.code(revision.commit, str(digest))
             for revision, digest in ((a, difference.a), (b, difference.b))

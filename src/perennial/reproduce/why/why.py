@@ -62,6 +62,12 @@ class Why:
     lost: list[PerennialError] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def change(self) -> float | None:
+        """The change of the score; None if one of both is unknown."""
+        a, b = self.outcomes
+        return b.score - a.score if a and b else None
+
 
 def why(config: Config, a: str, b: str, *, search: bool = False, keep: bool = False) -> Why:
     """Compare two versions, branches, tags or commits; `search`: train mixtures to find the cause.
@@ -112,7 +118,7 @@ def _compared(config: Config, opened: Revisions, a: Revision, b: Revision, objec
         effect=changed, lost=lost, notes=notes,
     )  # fmt: skip
     deciding = [each for each in done.differences if each.decides]
-    if len(deciding) == 1 and None not in outcomes and _change(done):
+    if len(deciding) == 1 and done.change:
         done.cause = deciding[0]
     return done
 
@@ -206,11 +212,6 @@ def _noise(done: Why, start: State, outcome: Outcome, mixed: Mixtures) -> Noise 
     return None
 
 
-def _change(done: Why) -> float:
-    a, b = done.outcomes
-    return b.score - a.score if a and b else 0.0
-
-
 def document(done: Why) -> dict[str, Any]:
     """Convert all results to JSON values; None for results that were not found."""
     return {
@@ -255,9 +256,7 @@ def _cause(done: Why) -> dict[str, Any] | None:
     if cause is None:
         return None
     if isinstance(cause, Found):
-        a, b = done.outcomes
-        change = b.score - a.score if a and b else None
-        return {**asdict(cause), "commit": None, "differences": [], "change": change, "share": 1.0}
+        return {**asdict(cause), "commit": None, "differences": [], "change": done.change, "share": 1.0}
     if search is None or search.bisection is None:
         return {**_step(cause), "change": None, "share": None}
     low, high = search.bisection.ends
@@ -288,11 +287,7 @@ def _search_values(search: CauseSearch) -> dict[str, Any]:
         "trainings": search.trainings,
         "most_trainings": search.most_trainings,
         "states": [
-            {
-                "name": name,
-                **score_fact(scores.get(number)),
-                "problem": problems.get(number),
-            }
+            {"name": name, **score_fact(scores.get(number)), "problem": problems.get(number)}
             for number, name in enumerate(search.names)
         ],
         "left": [_step(step) for step in chain.left(found, search.steps)] if found else [],
