@@ -12,7 +12,7 @@ _RESTORE = "restore the version in dvc.lock with `dvc repro`, or rebuild the rec
 _SOURCE = "correct or remove the image in the source data, then run `dvc repro`"
 _SEVERITY = "set its validate.severity to warn or ignore if this is intended"
 _TWICE = "remove one of the images from the source data, or its row of labels/labels.csv"
-# By code; docs/reference/problem-codes.md has the meanings. `validate.severity` decides what the last ones do.
+# By code; `perennial docs problem-codes` has the meanings. `validate.severity` decides what the last ones do.
 FIXES = {
     **dict.fromkeys(("labels_mismatch", "shard_missing", "shard_bytes", "shard_digest"), _RESTORE),
     **dict.fromkeys(("shard_examples", "per_class", "record_truncated", "length_crc", "data_crc"), _RESTORE),
