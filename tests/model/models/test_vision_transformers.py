@@ -14,7 +14,7 @@ import pytest
 from perennial.base.config import networks
 from perennial.base.config.networks import NETWORKS
 from perennial.base.errors import ConfigError
-from perennial.model.models import MODELS, imagenet_weights
+from perennial.model.models import MODELS, Architecture, imagenet_weights
 from perennial.model.models import vision_transformers as transformers
 
 # Networks of one block; the published ones take seconds to build.
@@ -29,7 +29,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two networks are small ones."""
     for name, transformer in {"deit_tiny_16": TINY, "vit_base_16": OTHER}.items():
         monkeypatch.setitem(transformers.TRANSFORMERS, name, transformer)
-        monkeypatch.setitem(MODELS, name, transformer.architecture())
+        monkeypatch.setitem(MODELS, name, Architecture(network=transformer.network))
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def published(build: Any, preset: Path) -> keras.Model:
     """A small network with the weights of the preset."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(transformers.TRANSFORMERS, "deit_tiny_16", TINY)
-        patch.setitem(MODELS, "deit_tiny_16", TINY.architecture())
+        patch.setitem(MODELS, "deit_tiny_16", Architecture(network=TINY.network))
         model: keras.Model = build("deit_tiny_16", (SIDE, SIDE, 3))
         imagenet_weights.load(model, preset)
     return model
