@@ -126,16 +126,18 @@ def processes_under(folder: Path) -> list[str]:
     return found
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 900) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 900, pause: float | None = None) -> None:
     """Wait for a condition, long enough for a busy machine; fail when it does not come.
 
-    It is looked at less and less often: each request takes time from the server that has to get there.
+    Without `pause`, in seconds, it is looked at less and less often: each request takes time from the server
+    that has to get there.
     """
-    deadline, pause = time.monotonic() + seconds, 0.05
+    deadline, longer = time.monotonic() + seconds, 1.2 if pause is None else 1
+    pause = pause or 0.05
     while not condition():
         assert time.monotonic() < deadline, "timed out"
         time.sleep(pause)
-        pause = min(1.2 * pause, 2)
+        pause = min(longer * pause, 2)
 
 
 @dataclass(frozen=True)

@@ -63,14 +63,14 @@ def kill_in(number):
 
     def kill():
         saved = Path(".work/cross-validation")
-        wait_until(lambda: any(saved.glob(f"*/fold-{number}/work/train/*/step-*")) and running())
+        wait_until(lambda: any(saved.glob(f"*/fold-{number}/work/train/*/step-*")) and running(), pause=0.01)
         os.kill(running().pid, signal.SIGKILL)
 
     threading.Thread(target=kill, daemon=True).start()
 
 
 def test_one_that_was_killed_goes_on_and_ends_as_an_unbroken_one(pipeline):
-    change_params(PARAMS, {"checkpoints.interval_steps": 10})
+    change_params(PARAMS, {"checkpoints.interval_steps": 10, "train.epochs": 8})
     kill_in(2)
     with pytest.raises(PerennialError, match=r"fold 2 of 2: a signal \(9\)"):
         cross_validated()
