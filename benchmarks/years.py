@@ -165,6 +165,7 @@ def _gate() -> tuple[Callable[..., Any], Any, Any]:
     from perennial.model.evaluation.predictions import Predictions  # noqa: PLC0415
     from perennial.model.evaluation.results import MainMetrics  # noqa: PLC0415
     from perennial.model.evaluation.slices import Slices  # noqa: PLC0415
+    from perennial.release.gate.own_limits import Candidate  # noqa: PLC0415
     from perennial.stages import gate  # noqa: PLC0415
 
     names = tuple(map(str, range(CLASSES)))
@@ -191,7 +192,7 @@ def _gate() -> tuple[Callable[..., Any], Any, Any]:
             parts=np.where(np.arange(len(ours)) < seen, unbiased.CHOSE, unbiased.NO_PART).astype(np.int8),
         )  # fmt: skip
         metrics = MainMetrics(accuracy=float(ours.mean()), loss=0.0, examples=len(ours), data="d", model="m")
-        candidate = gate.Candidate(
+        candidate = Candidate(
             metrics=metrics, predictions=top, model_bytes=1, latency_ms=None,
             scores=comparison.scores(labels, ours, p, p, classes=CLASSES, bins=15),
         )  # fmt: skip

@@ -41,8 +41,8 @@ LINES = {
     "base": 9_081,
     "data": 12_711,
     "model": 12_425,
-    "release": 4_855,
-    "stages": 1_405,
+    "release": 5_106,
+    "stages": 1_213,
     "live": 4_708,
     "reports": 1_770,
     "orchestration": 5_684,
@@ -50,7 +50,7 @@ LINES = {
     "reproduce": 2_725,
     "cli": 3_384,
 }
-ALL_LINES = 63_377  # of src, tasks and flows
+ALL_LINES = 63_436  # of src, tasks and flows
 # Layers whose functions are imported by their bare name only if no other module has a function of that name.
 OWN_NAMES = ("model", "stages", "reports", "project", "reproduce", "cli")
 # Names for programs that use the package; nothing here does.
