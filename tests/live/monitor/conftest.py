@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,6 @@ class Watched:
     folder: Path
     proxy: Any
     client: Any
-    fetched: Sequence[str] = ()  # outputs of the champion
 
     @property
     def environment(self) -> dict[str, str]:
@@ -81,7 +79,6 @@ def _project(folder: Path) -> None:
             "dataset.name": "image_folder",
             "dataset.url": "s3://watched/photos",
             "validate.severity.near_duplicate": "ignore",
-            "monitor.min_examples": 1,
         },
     )
     checked = config.load(folder / "params.yaml")

@@ -38,7 +38,6 @@ def test_one_change_starts_one_retraining_however_often_the_monitor_looks(watche
     )
     assert shown(server).count("was started before, for the same change") == 1
     watched.put("cat/newer.png", raw.encoded(raw.picture(60_001)))
-    watched.set(**{"monitor.source": False, "monitor.min_accuracy": 0.99})
     assert len(look()) == 1
     assert "is active; the next check decides" in shown(server)
     server.post(f"/flow_runs/{run['id']}/set_state", {"state": {"type": "COMPLETED"}, "force": True})
@@ -61,8 +60,7 @@ SEEN: dict[str, Any] = {
     "problems": ["no access to https://x/y"],
     "rules": [
         {"name": "source", "limit": True, "fires": True, "seen": "s3://b/p holds 2 objects"},
-        {"name": "min_accuracy", "limit": 0.9, "fires": False, "seen": "no new examples"},
-        {"name": "max_age_days", "limit": None, "fires": False, "seen": "champion v0.0.1 is 3.0 days old"},
+        {"name": "max_age_days", "limit": 9.5, "fires": False, "seen": "champion v0.0.1 is 3.0 days old"},
     ],
 }
 
@@ -79,8 +77,7 @@ def test_the_artifact_shows_the_rules_in_a_table() -> None:
         "| --- | --- | --- |",
         "| champion | v0.0.1 of 2026-01-01 00:00 UTC |  |",
         "| source | s3://b/p holds 2 objects | source: true: retrain |",
-        r"| score | no new examples | min\_accuracy: 0.9 |",
-        "| age | champion v0.0.1 is 3.0 days old | none |",
+        r"| age | champion v0.0.1 is 3.0 days old | max\_age\_days: 9.5 |",
         "",
         "Not looked at: no access to https://x/y",
     ]

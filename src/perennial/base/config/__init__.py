@@ -42,7 +42,6 @@ OTHER_TASKS: dict[Task, dict[str, tuple[object, str]]] = {
         "gate.min_accuracy": (None, "gate.min_map"),
         "gate.min_class_recall": (None, "gate.max_class_drop"),
         "gate.max_calibration_error": (None, "gate.min_map"),
-        "monitor.min_accuracy": (None, "monitor.source"),
     },
     "multiclass": {
         "train.positive_weights": (None, "train.class_weights"),

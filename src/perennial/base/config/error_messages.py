@@ -26,11 +26,17 @@ ALIASES = {
 }  # fmt: skip
 
 # Keys of earlier versions, and what to do instead; `perennial config --upgrade` removes them.
+NEW_EXAMPLES = "the monitor scores no new examples; monitor.source retrains on them, and the gate compares"
 RAND_AUGMENT = "RandAugment is not part of this version; use erasing, mixup or cutmix"
 REMOVED = {
     "compute.workers": "start `perennial train` on each machine with TF_CONFIG (`perennial docs distributed`)",
     "train.augmentation.operations": RAND_AUGMENT,
     "train.augmentation.magnitude": RAND_AUGMENT,
+    "monitor.min_accuracy": NEW_EXAMPLES,
+    "monitor.max_label_drift": NEW_EXAMPLES,
+    "monitor.max_brightness_drift": NEW_EXAMPLES,
+    "monitor.min_examples": NEW_EXAMPLES,
+    "monitor.max_examples": NEW_EXAMPLES,
 }
 
 

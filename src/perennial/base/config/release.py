@@ -1,8 +1,8 @@
 """Sections of params.yaml about results: evaluation, export, gate, publishing and monitor."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 
 from perennial.base import choices
 from perennial.base.config.fields import Count, Devices, Section, kind, option, or_component
@@ -117,20 +117,6 @@ class MonitorConfig(Section):
     """When the flow `monitor` starts a retraining."""
 
     source: bool = option(True, "retrain when dataset.url differs from what the champion was trained on")
-    min_accuracy: float | None = option(None, "of the champion on new examples; null: no rule", ge=0, le=1)
-    max_label_drift: float | None = option(None, "change of a class's share; null: no rule", gt=0, le=1)
-    max_brightness_drift: float | None = option(None, "change of brightness; null: no rule", gt=0, le=1)
     max_age_days: float | None = option(None, "maximum age of the champion, in days; null: no rule", gt=0)
-    min_examples: Count = option(100, "min_accuracy and the drift rules need at least this many new examples")
-    max_examples: Count = option(2000, "maximum number of new examples to score")
     traffic: str | None = option(None, "place of `serve --keep` to compare with validation images; null: none")
     traffic_window: int = option(200, "kept images that are compared together", ge=50, le=2000)
-
-    @model_validator(mode="after")
-    def _enough_to_judge(self) -> Self:
-        if self.max_examples < self.min_examples:
-            raise ValueError(
-                f"monitor.max_examples must not be below monitor.min_examples, got {self.max_examples} and "
-                f"{self.min_examples}: no rule could ever fire"
-            )
-        return self

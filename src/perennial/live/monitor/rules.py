@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
@@ -10,7 +10,7 @@ from perennial.base.config.release import MonitorConfig
 from perennial.base.project.pins import SourcePin
 from perennial.live.monitor.traffic import TrafficSeen
 
-RuleName = Literal["source", "min_accuracy", "max_label_drift", "max_brightness_drift", "max_age_days"]
+RuleName = Literal["source", "max_age_days"]
 State = Literal["none", "unchanged", "changed", "unreadable"]
 MARK_LENGTH = 16  # digits of a digest in a key
 
@@ -36,47 +36,12 @@ class SourceSeen:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Score:
-    """The champion on new examples."""
-
-    accuracy: float  # 0..1, or the share of images with exactly their labels; of unknown classes: wrong
-    low: float  # of the confidence interval, at the level of evaluate.confidence_level
-    high: float
-    examples: int  # that it was scored on
-    refused: int  # new images that the model does not take
-    unknown_classes: list[str]
-    what: str = "accuracy"
-
-
-@dataclass(frozen=True, kw_only=True)
-class DriftSeen:
-    """Distance of new examples from the champion's training examples, 0..1."""
-
-    labels: float
-    label: str  # class whose share differs most
-    brightness: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class New:
-    """The data that the champion was not trained on."""
-
-    objects: int
-    examples: int
-    unreadable: int
-    per_class: dict[str, int]
-    score: Score | None = None
-    drift: DriftSeen | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Seen:
     """All observations that the rules use."""
 
     pipeline: str
     champion: ChampionSeen | None
     source: SourceSeen
-    new: New | None = None
     traffic: TrafficSeen | None = None
     tried: str | None = None  # rejected run on these objects, compared with this champion
     problems: list[str] = field(default_factory=list)  # why something could not be observed
@@ -127,65 +92,23 @@ def decide(config: MonitorConfig, seen: Seen) -> RetrainDecision:
 
 
 def unmet(config: MonitorConfig, seen: Seen) -> bool:
-    """Whether the source, new examples or traffic could not be read that a rule needs."""
+    """Whether the source or traffic could not be read that a rule needs."""
     if seen.traffic and seen.traffic.problem:
         return True
-    on_examples = (config.min_accuracy, config.max_label_drift, config.max_brightness_drift)
-    if any(limit is not None for limit in on_examples):
-        return bool(seen.problems)
     return config.source and seen.source.state == "unreadable"
 
 
 def _rules(config: MonitorConfig, seen: Seen) -> Iterator[Rule]:
     changed = config.source and seen.source.state == "changed"
     yield Rule(name="source", limit=config.source, fires=changed, seen=_source(seen))
-    examples, few = seen.new.examples if seen.new else 0, "no new examples"
-    if seen.new and seen.new.objects:
-        few = f"{examples} new examples, at least {config.min_examples} are needed"
-    if score := seen.new and seen.new.score:
-        interval = f"({score.low:.4f} to {score.high:.4f})"
-        shown = f"{score.what} {score.accuracy:.4f} {interval} on {score.examples} new examples"
-        found = Measured(score.accuracy, shown, enough=score.examples >= config.min_examples)
-        yield _limited("min_accuracy", config.min_accuracy, found, few, at_least=True)
-    else:
-        yield _limited("min_accuracy", config.min_accuracy, None, few)
-    enough = examples >= config.min_examples
-    labels = brightness = age = None
-    if drift := seen.new and seen.new.drift:
-        shown = f"the share of class {drift.label} differs by {drift.labels:.3f} in new examples"
-        labels = Measured(drift.labels, shown, enough=enough)
-        shown = f"the brightness of {drift.brightness:.3f} of new examples differs"
-        brightness = Measured(drift.brightness, shown, enough=enough)
-    yield _limited("max_label_drift", config.max_label_drift, labels, few)
-    yield _limited("max_brightness_drift", config.max_brightness_drift, brightness, few)
-    if seen.champion:
-        shown = f"champion {seen.champion.version} is {seen.champion.age_days:.1f} days old"
-        age = Measured(seen.champion.age_days, shown)
-    yield _limited("max_age_days", config.max_age_days, age, "no champion yet")
-
-
-class Measured(NamedTuple):
-    """A measured value that a rule uses."""
-
-    value: float
-    shown: str  # in words
-    enough: bool = True  # whether it is of enough examples to judge
-
-
-def _limited(
-    name: RuleName, limit: float | None, found: Measured | None, few: str, *, at_least: bool = False
-) -> Rule:
-    """Apply a limit to a value; `few`: the text if there is no value, or too few examples to judge."""
-    if found is None:
-        return Rule(name=name, limit=limit, fires=False, seen=few)
-    shown = found.shown
-    if limit is None:
-        return Rule(name=name, limit=None, fires=False, seen=shown)
-    beyond = found.value < limit if at_least else found.value > limit
-    shown += f", expected at {'least' if at_least else 'most'} {limit:g}"
-    if not found.enough:
-        shown += f"; {few}"
-    return Rule(name=name, limit=limit, fires=beyond and found.enough, seen=shown)
+    most, champion = config.max_age_days, seen.champion
+    if champion is None:
+        yield Rule(name="max_age_days", limit=most, fires=False, seen="no champion yet")
+        return
+    shown = f"champion {champion.version} is {champion.age_days:.1f} days old"
+    expected = "" if most is None else f", expected at most {most:g}"
+    fires = most is not None and champion.age_days > most
+    yield Rule(name="max_age_days", limit=most, fires=fires, seen=shown + expected)
 
 
 def _source(seen: Seen) -> str:

@@ -9,6 +9,7 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -26,7 +27,6 @@ from perennial.base.storage import Missing, Store
 from perennial.data.sources.pin import copies_folder
 from perennial.live.capture import place
 from perennial.live.capture.place import KeptImage
-from perennial.live.monitor.newest import PROGRAM, scratch_folder
 from perennial.live.monitor.windows import ENOUGH, OF_LAST, Alarm, Content, Window, compare
 from perennial.model.export import reference as references
 from perennial.model.export.reference import Reference
@@ -34,6 +34,7 @@ from perennial.model.export_layout import REFERENCE
 from perennial.release.registry import revision
 from perennial.release.registry.versions import Version
 
+PROGRAM = "perennial.live.monitor.export_program"
 LOG = "traffic.log"  # of that program, in paths.work
 AT_ONCE = 6  # windows of one look, the newest: twice as many as an alarm needs
 REMEMBERED = 30  # windows
@@ -140,6 +141,14 @@ def _reference(version: Version, folder: Path) -> Path:
                 raise
         files.write_json(found / REFERENCE, {"missing": references.OLD})
     return found
+
+
+@contextmanager
+def scratch_folder(config: Config) -> Iterator[Path]:
+    """A temporary folder in the work folder; `forget` removes those that a killed monitor left."""
+    config.paths.work.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=config.paths.work, prefix="monitor-") as folder:
+        yield Path(folder)
 
 
 class _Place:

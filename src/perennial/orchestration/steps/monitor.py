@@ -32,13 +32,7 @@ SHOWN = 10  # windows of traffic
 DIGITS = 16  # of a digest in a name
 REASON = 500  # characters that the flow takes
 AT_WORK = "is active; the next check decides"
-RULES = {
-    "source": "source",
-    "min_accuracy": "score",
-    "max_label_drift": "label drift",
-    "max_brightness_drift": "brightness drift",
-    "max_age_days": "age",
-}
+RULES = {"source": "source", "max_age_days": "age"}
 
 
 def monitor_run_name() -> str:
