@@ -42,7 +42,6 @@ OWN: dict[str, Any] = {
     "checkpoints.interval_s": 600,
     "train.max_steps": 600,
     "train.schedule.warmup_steps": 72,
-    "train.augmentation.image_sizes": [20, 24, 28, 32],
 }
 Pools = dict[str, NDArray[Any]]
 Features = NDArray[np.floating]  # [N, 256]

@@ -27,7 +27,6 @@ REACHED = 0.8  # validation accuracy that is timed
 SHORT: dict[str, Any] = {  # enough for that
     "train.max_steps": 600,
     "train.schedule.warmup_steps": 72,
-    "train.augmentation.image_sizes": [20, 24, 28, 32],
     "train.precision": "bfloat16",
 }
 ALL = {"train.steps_between_evals": 250}

@@ -21,11 +21,8 @@ NETWORKS = {
     "mobilenet_v3_small": 64, "inception_v1": 64, "alexnet_v2": 96, "nasnet_cifar": 32, "inception_v3": 96,
 }  # fmt: skip
 DISTORTED = {
-    "augmentation": {
-        "alternating_flip": False, "operations": 2, "magnitude": 9.0, "erasing": 0.5, "mixup": 0.2,
-        "cutmix": 1.0, "image_sizes": [],
-    }
-}  # fmt: skip
+    "augmentation": {"alternating_flip": False, "erasing": 0.5, "mixup": 0.2, "cutmix": 1.0},
+}
 STEPS = 2
 
 

@@ -38,9 +38,9 @@ LAYERS = (
 )
 # Lines that a layer may have. A layer that needs more makes room first; numbers only fall.
 LINES = {
-    "base": 9_072,
+    "base": 9_053,
     "data": 12_711,
-    "model": 12_425,
+    "model": 12_306,
     "release": 5_106,
     "stages": 1_213,
     "live": 4_173,
@@ -50,7 +50,7 @@ LINES = {
     "reproduce": 2_725,
     "cli": 3_384,
 }
-ALL_LINES = 62_886  # of src, tasks and flows
+ALL_LINES = 62_748  # of src, tasks and flows
 # Layers whose functions are imported by their bare name only if no other module has a function of that name.
 OWN_NAMES = ("model", "stages", "reports", "project", "reproduce", "cli")
 # Names for programs that use the package; nothing here does.

@@ -112,8 +112,8 @@ def test_a_training_without_steps_replaces_no_checkpoints(run) -> None:
 EVERYTHING = {
     "train.keep": "best", "train.averages.decay": 0.9, "train.head.steps": 5, "train.trainable": ["logits"],
     "train.patience": 1, "train.stop_threshold": 0.01, "train.optimizer": "adam",
-    "train.schedule.name": "cosine", "train.schedule.warmup_steps": 3, "train.lookahead.period": 2,
-    "train.augmentation.image_sizes": [SIDE], "train.clip_norm": 1.0, "train.steps_between_evals": 7,
+    "train.schedule.name": "cosine", "train.schedule.warmup_steps": 3,
+    "train.clip_norm": 1.0, "train.steps_between_evals": 7,
     "checkpoints.interval_steps": 2, "logging.histograms_every_steps": 1, "logging.images_every_steps": 1,
 }  # fmt: skip
 

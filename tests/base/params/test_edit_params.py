@@ -139,7 +139,7 @@ def test_settings_of_an_earlier_versions_optimizers_are_moved(workspace, own, ke
             (now, before, [f"train.augmentation.{key}" for key in ("operations", "magnitude")], "erasing,")
             for now, before in (
                 ("false, erasing: 0.0", "false, operations: 2, magnitude: 9.0, erasing: 0.0"),
-                ("image_sizes: []}", "image_sizes: [], operations: 0, magnitude: 9.0}"),
+                ("cutmix: null}", "cutmix: null, operations: 0, magnitude: 9.0}"),
             )
         ),
     ],

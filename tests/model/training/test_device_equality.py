@@ -54,12 +54,9 @@ CASES: dict[str, Case] = {
     "mixup summed hierarchically": Case(
         {"augmentation.mixup": 0.2, "all_reduce": "hierarchical_copy"}, devices=(2,)
     ),
-    "mixup of growing images": Case({"augmentation.mixup": 0.2, "augmentation.image_sizes": [4, 6, 8]}),
     "erasing": Case({"augmentation.erasing": 0.5}),
-    "growing images": Case({"augmentation.image_sizes": [4, 8]}),
     "averages": Case(AVERAGED, both=True),
     "fixed averages": Case({**AVERAGED, "averages.dynamic": False}),
-    "lookahead": Case({"lookahead.period": 3}),
     "averages of the best": Case({**AVERAGED, "keep": "best", "steps_between_evals": 2}),
     "patience": Case({"patience": 5, "stop_metric": "loss", "steps_between_evals": 1, "learning_rate": 2.0}),
     "bfloat16": Case({"precision": "bfloat16"}, 5e-3),
@@ -84,7 +81,7 @@ CASES: dict[str, Case] = {
     "everything": Case(
         {
             "optimizer": "rmsprop", "augmentation.mixup": 0.2, "augmentation.cutmix": 1.0,
-            "augmentation.erasing": 0.5, "averages.decay": 0.9, "lookahead.period": 3, "keep": "best",
+            "augmentation.erasing": 0.5, "averages.decay": 0.9, "keep": "best",
             "label_smoothing": 0.1, "class_weights": "balanced", "clip_norm": 1.0, "head.steps": 3,
         },
         both=True,

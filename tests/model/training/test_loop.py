@@ -34,7 +34,7 @@ EXPLODING = {
 RICH = {
     "model.dropout": None, "train.optimizer": "adam", "train.learning_rate": 0.002, "train.max_steps": 6,
     "train.steps_between_evals": 2, "train.keep": "best", "train.averages.decay": 0.9,
-    "train.lookahead.period": 2, "train.augmentation.erasing": 0.5, "checkpoints.interval_steps": 3,
+    "train.augmentation.erasing": 0.5, "checkpoints.interval_steps": 3,
 }  # fmt: skip
 
 

@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from perennial.base.config.training import AveragesConfig, LookaheadConfig
-from perennial.model.training.train_step import Averages, Lookahead
+from perennial.base.config.training import AveragesConfig
+from perennial.model.training.train_step import Averages
 
 UPDATES = np.random.default_rng(5).normal(size=(20, 3, 2)).astype(np.float32)  # of the kernel
 
@@ -18,7 +18,7 @@ def model() -> keras.Model:
     return keras.Sequential(layers)
 
 
-def train(net: keras.Model, averages: Averages | Lookahead) -> None:
+def train(net: keras.Model, averages: Averages) -> None:
     """Adds each of UPDATES to the kernel."""
     kernel = net.get_layer("dense").kernel
 
@@ -43,24 +43,6 @@ def updated(decay: float | None, *, dynamic: bool = False) -> tuple[keras.Model,
     averages = Averages(net, AveragesConfig(decay=decay, dynamic=dynamic))
     train(net, averages)
     return net, averages, first
-
-
-@pytest.mark.parametrize(("period", "share"), [(5, 0.5), (3, 0.8), (1, 1.0)])
-def test_slow_weights_move_every_few_steps_and_replace_the_others(period, share):
-    net = model()
-    slow = fast = net.get_layer("dense").kernel.numpy().astype(np.float64)
-    lookahead = Lookahead(net, LookaheadConfig(period=period, step=share))
-    train(net, lookahead)
-    for number, change in enumerate(UPDATES, 1):
-        fast = fast + change
-        if number % period == 0:
-            slow = fast = slow + share * (fast - slow)
-    np.testing.assert_allclose(net.get_layer("dense").kernel.numpy(), fast, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(lookahead.variables[0].numpy(), slow, rtol=1e-4, atol=1e-5)
-
-
-def test_without_a_period_there_are_no_slow_weights():
-    assert Lookahead(model(), LookaheadConfig()).variables == []
 
 
 @pytest.mark.parametrize(

@@ -87,16 +87,6 @@ def test_several_failures_one_after_another_end_the_search(pipeline, monkeypatch
 
 
 @pytest.mark.slow
-def test_settings_that_break_a_rule_together_are_a_failed_trial(pipeline):
-    change_params(Path("params.yaml"), {"train.epochs": 1})
-    found = searched(["preprocessing.image_size=null,6", "train.augmentation.image_sizes=[],[4,8]"], trials=4)
-    both = {"preprocessing.image_size": 6, "train.augmentation.image_sizes": [4, 8]}
-    (failed,) = (each for each in found.study.trials() if each.settings == both)
-    assert failed.state == "failed"
-    assert "to 6, got [4, 8]" in failed.reason
-
-
-@pytest.mark.slow
 def test_a_trial_that_is_interrupted_goes_on_from_its_checkpoint(pipeline):
     change_params(Path("params.yaml"), {"train.epochs": 25, "checkpoints.interval_steps": 20})
     log = Path(".work/tune")

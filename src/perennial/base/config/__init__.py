@@ -139,12 +139,6 @@ class Config(Section):
         if (size or own or least) < least:
             why = f"got {size}" if size else f"got null: images of {self.dataset.name} have {own} pixels a side"
             raise ValueError(f"preprocessing.image_size must be at least {least} for {self.model.name}, {why}")
-        sizes = self.train.augmentation.image_sizes
-        if sizes and (sizes[0] < least or sizes[-1] > (size or own or sizes[-1])):
-            raise ValueError(
-                f"train.augmentation.image_sizes must be from {least}, the least for {self.model.name}, to "
-                f"{size or own or 'the size of the images'}, got {shown(sizes)}"
-            )
         if self.export.mirror and network_facts(self.model.name).mirrors:
             raise ValueError(
                 f"export.mirror must be false for {self.model.name}, got true: it averages mirror images itself"

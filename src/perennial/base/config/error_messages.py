@@ -32,6 +32,8 @@ REMOVED = {
     "compute.workers": "start `perennial train` on each machine with TF_CONFIG (`perennial docs distributed`)",
     "train.augmentation.operations": RAND_AUGMENT,
     "train.augmentation.magnitude": RAND_AUGMENT,
+    "train.augmentation.image_sizes": "training on growing images is not part of this version",
+    "train.lookahead": "Lookahead is not part of this version; train.averages averages weights",
     "monitor.min_accuracy": NEW_EXAMPLES,
     "monitor.max_label_drift": NEW_EXAMPLES,
     "monitor.max_brightness_drift": NEW_EXAMPLES,

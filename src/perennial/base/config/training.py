@@ -136,13 +136,6 @@ class AugmentationConfig(Section):
     erasing: float = option(0.0, "random erasing: share of the images with a rectangle erased", ge=0, le=1)
     mixup: Positive | None = option(None, "MixUp: alpha, such as 0.2; null: none; with cutmix, each for half")
     cutmix: Positive | None = option(None, "CutMix: alpha of its Beta distribution, such as 1.0; null: none")
-    image_sizes: list[Count] = option([], "pixels a side in equal parts of training; empty: full size")
-
-    @model_validator(mode="after")
-    def _growing(self) -> Self:
-        if sorted(set(self.image_sizes)) != self.image_sizes:
-            raise ValueError(f"train.augmentation.image_sizes must grow, got {shown(self.image_sizes)}")
-        return self
 
     @property
     def mixes(self) -> bool:
@@ -152,14 +145,7 @@ class AugmentationConfig(Section):
     @property
     def distorts(self) -> bool:
         """Whether it changes any image."""
-        return bool(self.alternating_flip or self.erasing or self.mixes or self.image_sizes)
-
-
-class LookaheadConfig(Section):
-    """Lookahead (Zhang et al. 2019): slow weights that follow those of the optimizer."""
-
-    period: CountOrZero = option(0, "steps after which the slow weights move and replace the others; 0: none")
-    step: float = option(0.5, "fraction of the distance that the slow weights move", gt=0, le=1)
+        return bool(self.alternating_flip or self.erasing or self.mixes)
 
 
 class AveragesConfig(Section):
@@ -223,7 +209,6 @@ class TrainConfig(Section):
     aux_loss_weight: float = option(0.4, "factor of an auxiliary classifier's loss", ge=0)
     clip_norm: Positive | None = option(None, "clip gradients to this global norm; null: no clipping")
     averages: AveragesConfig = Field(default_factory=AveragesConfig)
-    lookahead: LookaheadConfig = Field(default_factory=LookaheadConfig)
     augmentation: AugmentationConfig = Field(default_factory=AugmentationConfig)
     trainable: list[str] = option([], "patterns of layers to train, such as logits*; empty: all")
     rates: Annotated[dict[str, Positive], kind("factors by patterns of layers")] = option(

@@ -20,7 +20,7 @@ WIDTH = 112
 HEADER = "# Every parameter of a run. Each key is required; `perennial config --upgrade` adds missing ones.\n"
 # In a section that a person decides: what follows is seldom changed.
 IN_ONE_LINE = {
-    "schedule", "averages", "lookahead", "augmentation", "head", "warm_start", "severity", "card", "compute",
+    "schedule", "averages", "augmentation", "head", "warm_start", "severity", "card", "compute",
     "checkpoints", "logging", "record", "publish", "monitor", "paths",
 }  # fmt: skip
 FIRST_OF_REST = ("train", "steps_between_evals")

@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -256,7 +255,7 @@ class Loop:
         step = state.step
         self.saver.checkpoints.check()
         self._begin_batches(step)
-        end = min(self.triggers.next_event(step), self.trainer.resize(step) or math.inf)
+        end = self.triggers.next_event(step)
         steps = min(self.pace.steps_per_call, int(end) - step)
         # Compiling takes longer than a signal may wait, so a signal can interrupt the first step, and only that
         # one.

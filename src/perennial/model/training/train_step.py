@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain
 
 import keras
@@ -13,14 +12,13 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from perennial.base.config.training import AveragesConfig, LookaheadConfig, TrainConfig
+from perennial.base.config.training import AveragesConfig, TrainConfig
 from perennial.data.preprocessing import ImageSpec, mixing
 from perennial.model import models, tasks
 from perennial.model.models.architecture import Architecture
 from perennial.model.models.layers import randomness
 from perennial.model.training import optimizers, schedules, warm_start
 from perennial.model.training.frozen_features import FrozenFeatures
-from perennial.model.training.image_sizes import Forward, Sizes, resized
 from perennial.model.training.input import Batch, model_input
 from perennial.model.training.losses import Objective, Other
 from perennial.model.training.triggers import Length
@@ -76,11 +74,9 @@ class Trainer:
             self.phases = self._phases(architecture, length=length, examples=examples)
             trained = [phase.trainable for phase in self.phases]
             warm_start.set_trainable(self.model, () if () in trained else list(chain.from_iterable(trained)))
-            self.lookahead = Lookahead(self.model, config.lookahead)
             self.averages = Averages(self.model, config.averages)
         self._objective = Objective(self.model, architecture, config, class_weights)
-        self._sizes = Sizes(self.model, config.augmentation.image_sizes, length)
-        self._compiled: dict[tuple[int, int | None], Callable[..., tuple[tf.Tensor, ...]]] = {}
+        self._compiled: dict[int, Callable[..., tuple[tf.Tensor, ...]]] = {}  # by first step of the phase
 
     def _phases(self, architecture: Architecture, *, length: Length, examples: int) -> list[Phase]:
         """The phase that trains only the head, if configured, then the phase of all layers in `trainable`."""
@@ -126,10 +122,7 @@ class Trainer:
         return {
             "weights": self.model.weights,
             "averages": self.averages.variables,
-            "optimizers": [
-                *(slot for phase in self.phases for slot in phase.optimizer.variables),
-                *self.lookahead.variables,
-            ],
+            "optimizers": [slot for phase in self.phases for slot in phase.optimizer.variables],
         }
 
     @property
@@ -145,29 +138,24 @@ class Trainer:
 
     def is_compiled(self, step: int) -> bool:
         """Whether the function for the next step is already compiled."""
-        return (self.phase(step).first_step, self._sizes.side(step)) in self._compiled
-
-    def resize(self, step: int) -> int | None:
-        """The first step after `step` whose images have another size; None if there is none."""
-        return self._sizes.change(step)
+        return self.phase(step).first_step in self._compiled
 
     def run(self, iterator: tf.data.Iterator, step: int, steps: int) -> StepResults:
-        """Run `steps` steps, of one phase and one image size, after `step` completed ones in one call."""
-        phase, side = self.phase(step), self._sizes.side(step)
-        key = phase.first_step, side
-        if key not in self._compiled:
+        """Run `steps` steps of one phase after `step` completed ones in one call."""
+        phase = self.phase(step)
+        if phase.first_step not in self._compiled:
             warm_start.set_trainable(self.model, phase.trainable)
             self._objective.fix_frozen_penalty()
-            self._compiled[key] = tf.function(self._loop(phase, side), reduce_retracing=True, autograph=False)
-        run = self._compiled[key]
+            compiled = tf.function(self._loop(phase), reduce_retracing=True, autograph=False)
+            self._compiled[phase.first_step] = compiled
+        run = self._compiled[phase.first_step]
         rows, examples, waited_s = run(iterator, tf.constant(step, tf.int64), tf.constant(steps))
         metrics, sums = np.split(rows.numpy(), [len(METRICS)], axis=1)
         return StepResults(metrics=metrics, sums=sums, examples=int(examples), waited_s=float(waited_s))
 
-    def _loop(self, phase: Phase, side: int | None) -> Callable[..., tuple[tf.Tensor, ...]]:
+    def _loop(self, phase: Phase) -> Callable[..., tuple[tf.Tensor, ...]]:
         """A compiled function that runs many steps per call; AutoGraph would double the time of its start."""
         network = phase.frozen.rest if phase.frozen else self.model
-        forward = network if side is None else partial(resized, network, side)
 
         def run(iterator: tf.data.Iterator, first: tf.Tensor, steps: tf.Tensor) -> tuple[tf.Tensor, ...]:
             width = len(METRICS) + len(self.checked)
@@ -180,10 +168,9 @@ class Trainer:
                 batch = next(iterator)
                 waited_s += self._now() - began
                 step = first + tf.cast(index, tf.int64)
-                row, examples = self.strategy.run(self._step, args=(phase, forward, batch, step))
+                row, examples = self.strategy.run(self._step, args=(phase, network, batch, step))
                 rows = rows.write(index, self.strategy.reduce("SUM", row, axis=None))
                 seen += self.strategy.reduce("SUM", examples, axis=None)
-                self.lookahead.update(step)
                 self.averages.update(step)
                 return index + 1, rows, seen, waited_s
 
@@ -200,7 +187,7 @@ class Trainer:
         return tf.ensure_shape(tf.numpy_function(time.monotonic, [], tf.float64), ())
 
     def _step(
-        self, phase: Phase, forward: Forward, batch: Batch, step: tf.Tensor
+        self, phase: Phase, network: keras.Model, batch: Batch, step: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Run one step on this replica's slice; returns its share of the row and its number of examples."""
         replica, replicas = tf.distribute.get_replica_context(), self.strategy.num_replicas_in_sync
@@ -210,7 +197,7 @@ class Trainer:
         if self._config.xla:
             computed = tf.function(self._gradients, jit_compile=True, autograph=False)
         other = self._partners(batch) if self._config.augmentation.mixes else None
-        row, gradients = computed(phase, forward, batch, other, step, examples)
+        row, gradients = computed(phase, network, batch, other, step, examples)
         weights = self.model.trainable_variables
         optimizers.apply(phase.optimizer, gradients, weights, clip_norm=self._config.clip_norm)
         return row, own_examples
@@ -230,7 +217,7 @@ class Trainer:
     def _gradients(
         self,
         phase: Phase,
-        forward: Forward,
+        network: keras.Model,
         batch: Batch,
         partners: Batch | None,
         step: tf.Tensor,
@@ -248,7 +235,7 @@ class Trainer:
             other = Other(partners.labels, own)
         with tf.GradientTape() as tape:
             with randomness(tf.bitcast(seed, tf.int32), batch.positions, self._config.batch_size):
-                outputs = forward(inputs, training=True)
+                outputs = network(inputs, training=True)
             replicas = self.strategy.num_replicas_in_sync
             losses = self._objective.losses(outputs, batch.labels, examples, replicas, other)
             scaled = phase.optimizer.scale_loss(losses.total)
@@ -269,34 +256,6 @@ def _of_all_devices(part: tf.Tensor, most: int) -> tf.Tensor:
     missing = [[0, most - tf.shape(part)[0]], *([[0, 0]] * (part.shape.rank - 1))]
     full = tf.ensure_shape(tf.pad(wide, missing), (most, *part.shape[1:]))
     return tf.cast(tf.distribute.get_replica_context().all_gather(full, axis=0), part.dtype)
-
-
-class Lookahead:
-    """Slow weights (Lookahead): every `period` steps they move towards the trained weights and replace them.
-
-    They start from the values of the weights. Create it under `strategy.scope()`. Without a period it has no
-    weights and does nothing.
-    """
-
-    def __init__(self, model: keras.Model, config: LookaheadConfig) -> None:
-        self._period, self._step = config.period, config.step
-        self._weights: list[keras.Variable] = model.trainable_variables if config.period else []
-        self._strategy = tf.distribute.get_strategy()
-        self.variables = [tf.Variable(weight.numpy(), trainable=False) for weight in self._weights]
-
-    def update(self, step: tf.Tensor) -> None:
-        """Move the weights after the step that follows `step` completed ones; call it outside replicas."""
-        if not self._period:
-            return
-        now = (step + 1) % self._period == 0
-
-        def move(slow: tf.Variable, weight: tf.Variable) -> None:
-            target = slow + (weight - slow) * self._step
-            slow.assign(tf.where(now, target, slow))
-            weight.assign(tf.where(now, target, weight))
-
-        for slow, weight in zip(self.variables, self._weights, strict=True):
-            self._strategy.extended.update(slow, move, args=(weight.value,), group=False)
 
 
 class Averages:
