@@ -169,6 +169,55 @@ def test_examples_that_a_version_was_trained_on_or_chosen_by_are_told_from_new_o
     assert written(here).parts.tolist() == 5 * [TRAINED] + 15 * [CHOSE] + 10 * [NO_PART]
 
 
+TRAINED_AS = {**SIZES, "validation": 20}
+INDEX = (("train", range(40)), ("test", range(40, 70)))
+
+
+@pytest.fixture
+def trained(here: Config, repository: Repository) -> Config:
+    """A version whose commit also has its records, its index of images, and a training with a score of 0.75."""
+    outs = {"convert": "data/records", "validate": "data/index", "train": "metrics/training.json"}
+    stages = {name: {"cmd": "true", "outs": [out]} for name, out in outs.items()}
+    YAML().dump({"stages": PIPELINE["stages"] | stages}, Path("dvc.yaml"))
+    scoring.write_records(here.paths.records, repository.world, TRAINED_AS)
+    write_index(here, *INDEX, ("validation", range(70, 90)))
+    model = repository.world.description.weights_sha256
+    score = {"step": 9, "accuracy": 0.75}
+    training = {"stopped_by": "epochs", "epoch": 1, "step": 9, "kept": 9, "evaluations": [score]}
+    files.write_json(here.paths.training, training | {"weights_sha256": model})
+    pin(commit_version(repository.world, here))
+    for folder in (here.paths.records, here.paths.index):
+        shutil.rmtree(folder)
+    return here
+
+
+@pytest.mark.parametrize(
+    ("sizes", "held_out", "why"),
+    [
+        ({**TRAINED_AS, "train": 60}, range(70, 90), None),
+        ({**TRAINED_AS, "validation": 30}, range(39, 69), "it was trained on some of these images"),
+        (
+            {**TRAINED_AS, "validation": 30},
+            None,
+            "it is not known whether it was trained on some of these images",
+        ),
+        (SIZES, range(70, 90), "no images are held out for validation"),
+        pytest.param({**TRAINED_AS, "validation": 30}, range(70, 100), None, marks=pytest.mark.slow),
+    ],
+)
+def test_the_score_on_this_validation_split_is_that_of_the_training_or_of_the_export(
+    trained: Config, repository: Repository, sizes, held_out, why
+) -> None:
+    world = repository.world
+    scoring.write_records(trained.paths.records, world, sizes)
+    if held_out:
+        write_index(trained, *INDEX, ("validation", held_out))
+    found = written(trained)
+    right = world.logits[:30].argmax(axis=1) == world.labels[:30]
+    score = None if why else 0.75 if sizes["validation"] == 20 else right.mean()
+    assert (found.validation, found.not_validated, found.rescored) == (score, why, False)
+
+
 def test_what_a_version_without_an_index_was_trained_on_is_not_known(here: Config) -> None:
     write_index(here, ("test", range(30)))
     assert len(written(here).parts) == 0

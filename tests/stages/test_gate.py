@@ -97,6 +97,13 @@ def as_champion(model: Model, **changes: Any) -> Champion:
     )  # fmt: skip
 
 
+def write_training(config: Config, score: float) -> None:
+    files.write_json(config.paths.training, {
+        "stopped_by": "epochs", "epoch": 1, "step": 1, "kept": 1, "weights_sha256": "m",
+        "evaluations": [{"step": 1, "accuracy": score}],
+    })  # fmt: skip
+
+
 def write_champion(config: Config, champion: Model | Champion | None) -> None:
     if champion is None:
         comparison.write_none(config.paths.champion)
@@ -340,6 +347,41 @@ def test_a_model_that_is_not_finite_is_never_promoted(load, value, champion) -> 
     decision = documents.read_json(config.paths.decision)
     assert decision["promote"] is False
     assert decision["checks"] == [{"name": "finite", "value": 1, "limit": 0, "passed": False}]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "why", "passed"),
+    [(0.98, 0.975, None, True), (0.98, 0.9751, None, False), (0.9, None, "it was trained on them", True)],
+)
+def test_only_a_model_that_gains_on_validation_is_compared_on_test(load, ours, theirs, why, passed) -> None:
+    config = load(**{"gate.false_share": 0.1})
+    write_candidate(config, BETTER)
+    write_training(config, ours)
+    champion = as_champion(OLD, validation=theirs, not_validated=why, comparisons=4, promotions=1)
+    write_champion(config, champion)
+    gate(config)
+    found = documents.read_json(config.paths.decision)
+    rules = {check["name"]: check for check in found["checks"]}
+    assert rules["validation_gain"]["passed"] == found["promote"] == passed
+    assert ("min_gain" in rules) == (found["comparison"] is not None) == ("budget" in found) == passed
+    assert results.Decision.model_validate(found).as_json() == found
+    said = " ".join(found["reasons"])
+    assert ("not compared with v0.0.3 on validation: it was trained on them" in said) == (why is not None)
+    if passed:
+        assert found["budget"] == {"comparisons": 4, "promotions": 1, "level": 0.2 / 365}
+        assert rules["false_share"]["limit"] == 0.2 / 365
+        assert "(comparison 5 of 365, 1 passed before)" in said
+    else:
+        assert said == "gain in validation accuracy over v0.0.3 0.0049 is below gate.min_gain 0.005"
+
+
+def test_without_a_budget_and_validation_a_decision_is_as_before(decide: Decide) -> None:
+    found = decide(BETTER, OLD)
+    assert "budget" not in found
+    assert results.Decision.model_validate(found).as_json() == found
+    assert [check["name"] for check in found["checks"]] == [
+        "min_accuracy", "new_weights", "missing_classes", "min_gain", "significance", "max_class_drop",
+    ]  # fmt: skip
 
 
 def test_a_decision_holds_every_number_of_the_comparison(decide: Decide) -> None:

@@ -40,14 +40,15 @@ def gate(config: Config, *, inputs: Mapping[str, Any] | None = None) -> None:
     The decision holds `inputs`, the parameters and code as dvc.lock has them.
     """
     results.require_recorded(config.paths.training)
-    candidate, champion = _candidate(config), comparison.read(config.paths.champion)
+    champion = comparison.read(config.paths.champion)
+    candidate = _candidate(config, champion)
     decision = decide(candidate, champion, config.gate, bins=config.evaluate.calibration_bins)
     written = {**decision.as_json(), **({"inputs": inputs} if inputs else {})}
     files.write_json(config.paths.decision, written)
     log.info("%s", verdict.sentence(decision))
 
 
-def _candidate(config: Config) -> Candidate:
+def _candidate(config: Config, champion: Champion | None) -> Candidate:
     paths = config.paths
     metrics = documents.read_checked(paths.metrics, MainMetrics, ADVICE)
     top = predictions.read(paths.predictions).judged()
@@ -60,12 +61,16 @@ def _candidate(config: Config) -> Candidate:
     latency = None
     if config.gate.max_latency_ms is not None:
         latency = float(child.call(LATENCY, {"export": str(paths.export)}, paths.work / LOG))
+    validation = None  # read only where the champion has a score to compare with
+    if champion and champion.validation is not None:
+        validation = documents.read_checked(paths.training, results.TrainingRecord, ADVICE).score
     return Candidate(
         metrics=metrics,
         predictions=top,
         scores=_scores(top, bins=config.evaluate.calibration_bins) if finite else None,
         model_bytes=_bytes(paths.export),
         latency_ms=latency,
+        validation=validation,
     )
 
 
@@ -84,9 +89,16 @@ def _bytes(export: Path) -> int:
 
 def decide(candidate: Candidate, champion: Champion | None, limits: GateConfig, *, bins: int) -> Decision:
     """Pass a candidate that keeps every limit and, if there is a champion, beats it."""
-    theirs, compared = None, None
+    theirs, compared, spent = None, None, {}
     if champion and not champion.problem and candidate.scores:
         theirs, compared = _against(candidate.predictions, champion, bins=bins)
+        validated = champion_rules.validation(candidate, champion, limits)
+        new = champion.model != candidate.metrics.model
+        if new and validated and not validated.check.passed:
+            compared = None
+        elif new and compared and limits.false_share is not None:
+            state = champion_rules.budget(champion)
+            spent = {"budget": {**state._asdict(), "level": state.level(limits)}}
     judged = list(_checks(candidate, champion, compared, limits))
     failed = [rule.reason for rule in judged if not rule.check.passed]
     kept = [rule.reason for rule in judged]
@@ -99,6 +111,7 @@ def decide(candidate: Candidate, champion: Champion | None, limits: GateConfig, 
         champion=None if champion is None else _recorded_champion(champion, candidate.predictions, theirs),
         checks=[rule.check for rule in judged],
         comparison=None if compared is None else asdict(compared),
+        **spent,
     )
 
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from perennial.base import documents, files
 from perennial.base.config import Config
 from perennial.base.dvc import dvc_lock
 from perennial.base.errors import DataError, Failure, PerennialError
@@ -126,6 +127,41 @@ def test_the_champion_is_pinned_unless_the_model_is_its_own_or_nothing_is_known_
     assert (pin, changed) == (ChampionPin.read(), pinned != pins)
     assert (pin.version, pin.commit) == (pins and pins.name, pins and pins.commit)
     assert asked == [(checked, {"fetch": server is not None})]
+
+
+def counted(comparisons: int, passed: bool, *, model: str = "m", opponent: str = "v0.0.2") -> dict[str, object]:
+    return {"opponent": opponent, "model": model, "passed": passed, "comparisons": comparisons, "promotions": 1}
+
+
+@pytest.mark.parametrize(
+    ("share", "tag", "records", "pinned"),
+    [
+        (None, None, [counted(5, True)], {}),
+        (0.1, None, [], {"comparisons": 0, "promotions": 0}),
+        (0.1, None, [counted(5, False), counted(4, True)], {"comparisons": 6, "promotions": 1}),
+        (0.1, counted(7, True), [counted(5, False)], {"comparisons": 8, "promotions": 2}),
+        (0.1, None, [counted(364, True)], {"comparisons": 365, "promotions": 0}),
+        (0.1, None, [counted(6, False), counted(5, True, model="ours")], {"comparisons": 5, "promotions": 1}),
+        (0.1, None, [counted(5, True, model="ours", opponent="v0.0.1")], {"comparisons": 6, "promotions": 2}),
+        (0.1, {"comparisons": "many"}, [{"passed": True}], {"comparisons": 0, "promotions": 0}),
+    ],
+)
+def test_the_state_of_the_budget_is_pinned_with_the_champion(
+    share, tag, records, pinned, load, monkeypatch
+) -> None:
+    config = load(**{"gate.false_share": share})
+    files.write_json(config.paths.training, {"weights_sha256": "ours"})
+    for number, each in enumerate(records):
+        decision = {"promote": each["passed"], "accuracy": 0.9, "compared": each}
+        files.write_json(
+            config.paths.runs / f"n{number}" / "run.json", {"run": f"n{number}", "decision": decision}
+        )
+    found = opened(NEW, ONE, replace(TWO, facts={"compared": tag}))
+    found = replace(found, registry=replace(found.registry, versions=found.registry.champions))
+    monkeypatch.setattr(current_champion, "open_registry", lambda config, **options: found)
+    pin, _ = current_champion.pin(config)
+    assert documents.read_json(ChampionPin.FILE) == {"commit": TWO.commit, "version": "v0.0.2", **pinned}
+    assert current_champion.pin(config) == (pin, False)
 
 
 def test_the_champion_stays_pinned_where_the_registry_cannot_be_read(checked, monkeypatch) -> None:

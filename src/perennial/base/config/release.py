@@ -75,6 +75,10 @@ class GateConfig(Section):
     significance: float | None = option(
         0.002, "p-value of that gain (exact McNemar or permutation test); null: none", gt=0, lt=1
     )
+    false_share: float | None = option(
+        None, "share of promotions without a real gain, in place of significance; null: none", gt=0, lt=1
+    )
+    comparisons_a_year: Count = option(365, "comparisons that share the budget of false_share")
     max_class_drop: float | None = option(
         0.1, "of a class's recall or AP, beyond chance; null: no limit", ge=0, le=1
     )

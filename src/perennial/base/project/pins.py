@@ -7,12 +7,13 @@ dependency; its pin is. The flow writes pins before the stages, which verify wha
 from pathlib import Path
 from typing import ClassVar, Self, TypeVar
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from perennial.base import documents, files
 
 FOLDER = Path("pins")
 LABELS = Path("labels", "labels.csv")  # labels of images of traffic, in git; the images are beside it
+STATE = {"comparisons", "promotions"}  # of the budget, in the pin of the champion
 T = TypeVar("T")
 
 
@@ -44,6 +45,9 @@ class ChampionPin(Pin):
 
     commit: str | None = None  # SHA of its commit
     version: str | None = None  # such as v0.0.3
+    # With gate.false_share, else left out: comparisons that are recorded, and those of this block that passed.
+    comparisons: int | None = Field(default=None, exclude_if=lambda count: count is None)
+    promotions: int | None = Field(default=None, exclude_if=lambda count: count is None)
 
     @model_validator(mode="after")
     def _both_or_none(self) -> Self:

@@ -19,6 +19,7 @@ ARRAYS, OF_LABELS = ("predicted", "p", "p_true", "parts"), ("probabilities",)
 NONE = np.zeros(0, np.float32)
 SMALLEST = np.finfo(np.float32).tiny
 ADVICE = "`dvc repro champion` makes or restores it"
+OPTIONAL = {"validation", "not_validated", "comparisons", "promotions"}  # left out of the file where None
 ENOUGH = 50  # examples of a slice from which on it is judged
 
 
@@ -33,6 +34,10 @@ class ChampionFile(documents.JsonFile):
     split_digest: str | None  # of the test examples that it was scored on
     rescored: bool | None  # whether its export was scored again, on this test split
     problem: str | None  # why it has no predictions on this test split
+    validation: float | None = None  # its main score on this validation split, 0..1
+    not_validated: str | None = None  # why that is not known
+    comparisons: int | None = None  # state of the budget (gate.false_share), as pinned
+    promotions: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +55,10 @@ class Champion:
     p: NDArray[np.float32]  # of the predicted class, 0..1
     p_true: NDArray[np.float32]  # of the label; NaN if it does not know that class
     problem: str | None = None  # why it has no predictions on this test split
+    validation: float | None = None  # these four as in `ChampionFile`
+    not_validated: str | None = None
+    comparisons: int | None = None
+    promotions: int | None = None
     # The part that each example played in it, as `unbiased.parts` says; empty if that is not known.
     parts: NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))
     # Of several labels an image: [N, classes], as is `predicted`; p and p_true are empty.
@@ -73,12 +82,14 @@ class Champion:
             name: getattr(self, name) for name in (*ARRAYS, *OF_LABELS) if getattr(self, name) is not None
         }
         files.write_bytes(folder / PREDICTIONS, predictions.archived(**arrays))
-        files.write_json(folder / FACTS, {name: getattr(self, name) for name in ChampionFile.model_fields})
+        facts = {name: getattr(self, name) for name in ChampionFile.model_fields}
+        known = {name: fact for name, fact in facts.items() if fact is not None or name not in OPTIONAL}
+        files.write_json(folder / FACTS, known)
 
 
 def write_none(folder: Path) -> None:
     """Write into an empty folder for a run without a champion."""
-    files.write_json(folder / FACTS, dict.fromkeys(ChampionFile.model_fields))
+    files.write_json(folder / FACTS, dict.fromkeys(ChampionFile.model_fields.keys() - OPTIONAL))
 
 
 def read(folder: Path) -> Champion | None:
@@ -87,7 +98,8 @@ def read(folder: Path) -> Champion | None:
     if facts.commit is None:
         return None
     known = facts.model_dump(include=set(ChampionFile.model_fields))
-    absent = [name for name, value in known.items() if value is None and name not in {"model_bytes", "problem"}]
+    may_lack = {"model_bytes", "problem", *OPTIONAL}
+    absent = [name for name, value in known.items() if value is None and name not in may_lack]
     if absent:
         raise DataError(f"{folder / FACTS} has no {absent[0]}; {ADVICE}")
     with predictions.arrays(folder / PREDICTIONS, "champion") as found:

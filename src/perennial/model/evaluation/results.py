@@ -233,6 +233,7 @@ class Decision(JsonFile):
     champion: ChampionRecord | None = None
     checks: list[Check] = Field(default_factory=list)
     comparison: dict[str, Any] | None = None  # with the champion
+    budget: dict[str, int | float] | None = None  # with gate.false_share, before this comparison, and its level
 
     @property
     def verdict(self) -> str:

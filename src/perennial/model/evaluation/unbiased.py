@@ -44,9 +44,16 @@ def parts(
     chose = before[own] if audit is None else before[own][~audit]
     found = np.full(len(test), NO_PART, np.int8)
     for part, entries in ((CHOSE, chose), (TRAINED, before[~own])):
-        for field in ("sha256", "pixels"):
-            known = set(_rows(entries[field]))
-            found[[row in known for row in _rows(test[field])]] = part
+        found[among(test, entries)] = part
+    return found
+
+
+def among(entries: NDArray[np.void], others: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Whether the image of each entry of an index is among others, mask [N]."""
+    found = np.zeros(len(entries), np.bool_)
+    for field in ("sha256", "pixels"):
+        known = set(_rows(others[field]))
+        found |= np.array([row in known for row in _rows(entries[field])], np.bool_)
     return found
 
 

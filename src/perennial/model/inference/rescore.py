@@ -1,4 +1,4 @@
-"""Predict the test split with an export; a separate program, because its caller does not import TensorFlow."""
+"""Predict a split with an export; a separate program, because its caller does not import TensorFlow."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perennial.base import documents
+from perennial.base.choices import Split
 from perennial.base.devices import devices
 from perennial.base.errors import DataError, QualityError
 from perennial.data.images import BadImage
 from perennial.data.records import manifest, pipeline
+from perennial.model.evaluation import average_precision
 from perennial.model.export import loading
 from perennial.model.export_layout import DESCRIPTION
 from perennial.model.inference import image_inputs
@@ -20,9 +22,10 @@ from perennial.model.inference.image_inputs import ImageSource
 
 
 def main(job: dict[str, Any]) -> None:
-    """Write the predictions of the export job["export"] on the test split of job["records"] to job["to"].
+    """Write the predictions of the export job["export"] on job["split"] of job["records"] to job["to"].
 
-    The archive holds the arrays [N] of `evaluation.comparison.Champion`.
+    The archive holds the arrays [N] of `evaluation.comparison.Champion`, and the main score as `validation`
+    if that is the split: as a training scores it, so without mirror images.
     """
     kind, indices = devices.select(job["devices"], key="evaluate.devices")
     devices.configure(kind, indices[:1])
@@ -30,8 +33,10 @@ def main(job: dict[str, Any]) -> None:
     export, records = Path(job["export"]), Path(job["records"])
     description = documents.read_json(export / DESCRIPTION)
     classes = [str(name) for name in description["classes"]]
-    by_label = description.get("task") == "multilabel"
-    labels, sources = _test_split(records, classes)
+    by_label, validates = description.get("task") == "multilabel", job["split"] == "validation"
+    if validates and description.get("mirror"):
+        raise QualityError("its export averages over mirror images, which no training does")
+    labels, sources = _split(records, job["split"], classes)
     predicted, p = np.empty(len(labels), np.int64), np.empty(len(labels), np.float32)
     p_true = np.full(len(labels), np.nan, np.float32)
     probabilities = np.empty((len(labels), len(classes)), np.float32)
@@ -49,6 +54,10 @@ def main(job: dict[str, Any]) -> None:
         answers = probabilities >= np.array(description["confidence"]["thresholds"], np.float32)
         predicted, p, p_true = answers.astype(np.int8), p[:0], p_true[:0]
     more: dict[str, Any] = {"probabilities": probabilities} if by_label else {}
+    if validates:
+        more["validation"] = (
+            _map(records, labels, probabilities, classes) if by_label else (predicted == labels).mean()
+        )
     np.savez(job["to"], predicted=predicted, p=p, p_true=p_true, **more)
 
 
@@ -59,12 +68,25 @@ def _load(export: Path) -> Any:
         raise QualityError(f"its export does not load: {error}") from error
 
 
-def _test_split(folder: Path, classes: Sequence[str]) -> tuple[NDArray[np.int64], Iterator[ImageSource]]:
+def _map(
+    records: Path, labels: NDArray[Any], probabilities: NDArray[np.float32], classes: Sequence[str]
+) -> float:
+    """The macro mean average precision; a class that the model does not know has a probability of 0."""
+    known, aligned = manifest.load(records).classes, np.zeros(labels.shape, np.float32)
+    for number, name in enumerate(classes):
+        if name in known:
+            aligned[:, known.index(name)] = probabilities[:, number]
+    return average_precision.macro(average_precision.per_class(labels, aligned))
+
+
+def _split(
+    folder: Path, split: Split, classes: Sequence[str]
+) -> tuple[NDArray[np.int64], Iterator[ImageSource]]:
     """Return the index of each example's class in `classes` (-1 if missing), or its labels; and the images."""
     data = manifest.load(folder)
     index = {name: number for number, name in enumerate(classes)}
     ours = np.array([index.get(name, -1) for name in data.classes], np.int64)
-    shards = data.splits["test"].shards
+    shards = data.splits[split].shards
     labels = [pipeline.encoded(folder, shard, data.label_columns)[0] for shard in shards]
 
     def images() -> Iterator[ImageSource]:

@@ -12,6 +12,7 @@ from perennial.orchestration.client import settings
 from perennial.orchestration.client.owner import LocalOwner, Owner, owner, owner_of_checkout
 from perennial.orchestration.client.prefect_server import PrefectServer, connect, said
 from perennial.orchestration.client.responses import ServerRefused
+from perennial.release.gate import budget
 from perennial.release.registry import access, run_records, scores, versions
 
 FLOWS = ("retrain", "monitor", "rebuild", "approve")
@@ -37,6 +38,7 @@ def look(config: Config, environment: Mapping[str, str], *, fetch: bool) -> dict
     return {
         "pipeline": opened.registry.artifact,
         "champion": _champion(config, registry, now),
+        "promise": budget.promise(config.gate),
         "runs": [_recorded(record) for record in run_records.listing(config, LAST)],
         "server": server,
         "problems": problems,
@@ -54,7 +56,8 @@ def lines(status: Mapping[str, Any]) -> Iterator[str]:
             f"{status['pipeline']}: champion {champion['version']} ({champion['commit'][:10]}){scored}, "
             f"registered {_ago(champion['age_s'])}"
         )
-        yield from (f"    {line}" for line in scores.lines(champion))
+        said = [status["promise"]] if status.get("promise") else []
+        yield from (f"    {line}" for line in (*scores.lines(champion), *said))
     if server is None:
         yield "No server is asked: PREFECT_API_URL is not set"
     else:

@@ -6,6 +6,7 @@ from perennial.base.config.release import GateConfig
 from perennial.base.errors import printable
 from perennial.model.evaluation.comparison import Champion, Comparison
 from perennial.release.gate import checks, drops
+from perennial.release.gate.budget import Budget
 from perennial.release.gate.checks import Judged
 from perennial.release.gate.own_limits import Candidate
 
@@ -21,12 +22,34 @@ def against_champion(
     )
     if same:
         return
+    if (validated := validation(candidate, champion, limits)) is not None:
+        yield validated
+        if not validated.check.passed:
+            return
     if compared is None:
         why = champion.problem or "it was trained on every example"
         reason = f"the champion {champion.version} cannot be compared on this test split: {why}"
         yield checks.judged("comparable", None, None, reason, passed=False)
         return
     yield from _better(champion, compared, limits, candidate.metrics.score_name)
+
+
+def budget(champion: Champion) -> Budget:
+    """The state that was pinned with a champion; without one, that of a first comparison: the lowest level."""
+    return Budget(champion.comparisons or 0, champion.promotions or 0)
+
+
+def validation(candidate: Candidate, champion: Champion, limits: GateConfig) -> Judged | None:
+    """Check the gain on the validation split, which comes before the test split; None if not recorded."""
+    ours, theirs, why = candidate.validation, champion.validation, champion.not_validated
+    if ours is not None and theirs is not None:
+        what = f"gain in validation {candidate.metrics.score_name} over {champion.version}"
+        gain = round(ours - theirs, 9)  # both are rounded
+        return checks.against("min_gain", what, gain, limits.min_gain, least=True, rule="validation_gain")
+    if why is None:
+        return None
+    reason = f"not compared with {champion.version} on validation: {why}"
+    return checks.judged("validation_gain", None, limits.min_gain, reason, passed=True)
 
 
 def _better(champion: Champion, comparison: Comparison, limits: GateConfig, score: str) -> Iterator[Judged]:
@@ -49,7 +72,11 @@ def _better(champion: Champion, comparison: Comparison, limits: GateConfig, scor
         tie = f"a tie with {champion.version} does not pass: {won}"
         gain = checks.judged("min_gain", 0.0, limits.min_gain, tie, passed=False)
     yield gain
-    if limits.significance is not None:
+    if limits.false_share is not None:
+        state = budget(champion)
+        what = f"p-value of the gain ({state.text(limits)})"
+        yield checks.against("false_share", what, comparison.p_value, state.level(limits))
+    elif limits.significance is not None:
         yield checks.against("significance", "p-value of the gain", comparison.p_value, limits.significance)
     yield from drops.of_groups(comparison, limits)
     if (limit := limits.max_negative_flips) is not None:

@@ -26,6 +26,7 @@ class Candidate:
     scores: Scores | None  # None if a prediction is not finite
     model_bytes: int  # of its export
     latency_ms: float | None  # median for one image; None if not measured
+    validation: float | None = None  # main score on the validation split
 
 
 def of_candidate(candidate: Candidate, limits: GateConfig) -> Iterator[Judged]:

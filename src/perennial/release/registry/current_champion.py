@@ -3,19 +3,24 @@
 import logging
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
+from perennial.base import documents
 from perennial.base.config import Config
 from perennial.base.dvc import dvc_lock, dvc_remotes
 from perennial.base.errors import DataError, PerennialError
 from perennial.base.project.pins import ChampionPin
 from perennial.model.evaluation.results import Decision
-from perennial.release.registry import access, remote_tags, revision, verdict, versions
+from perennial.release.gate import compared
+from perennial.release.gate.budget import Budget
+from perennial.release.registry import access, remote_tags, revision, run_records, verdict, versions
 from perennial.release.registry.access import OpenRegistry, open_registry
 from perennial.release.registry.push import push_references
-from perennial.release.registry.versions import Version
+from perennial.release.registry.versions import Registry, Version
 
+LAST = 10  # records of runs that are read: the newest ones have the state
 log = logging.getLogger(__name__)
 Verdict = Literal["promote", "reject", "compare again"]  # the last: the champion has changed since
 
@@ -41,8 +46,35 @@ def pin(config: Config, *, fetch: bool = False) -> tuple[ChampionPin, bool]:
         log.info("the model here is that of %s, so the champion it was compared with stays pinned", same.name)
         return old, False
     else:
-        new = ChampionPin(commit=champion.commit, version=champion.name)
+        state = _budget(config, opened.registry, champion.name)
+        new = ChampionPin(commit=champion.commit, version=champion.name, **state)
     return new, new.write()
+
+
+def _budget(config: Config, registry: Registry, opponent: str) -> Mapping[str, int]:
+    """The state of the budget for this checkout's model (gate.false_share); empty without a budget.
+
+    A model that was compared with this opponent before, as by a run that is recorded again, has its old state.
+    """
+    if config.gate.false_share is None:
+        return {}
+    ours = None
+    with suppress(PerennialError):
+        ours = documents.read_json(config.paths.training).get("weights_sha256")
+    records = (record.get("decision") or {} for record in run_records.listing(config, LAST))
+    values = [version.facts.get("compared") for version in registry.versions]
+    counted = [
+        (each.comparisons, each)
+        for each in compared.parsed([*values, *(record.get("compared") for record in records)])
+        if each.comparisons is not None
+    ]
+    for number, each in counted:
+        if (each.model, each.opponent) == (ours, opponent):
+            return Budget(number, each.promotions)._asdict()
+    if not counted:
+        return Budget()._asdict()
+    number, last = max(counted, key=lambda each: each[0])
+    return Budget(number, last.promotions).after(config.gate, passed=last.passed)._asdict()
 
 
 def require_available(config: Config, *, fetch: bool = False) -> str | None:

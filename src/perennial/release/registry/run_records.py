@@ -30,6 +30,7 @@ from perennial.base.errors import ConfigError, DataError, PerennialError, exit_c
 from perennial.base.project.git import Repository, repository
 from perennial.data.records import manifest
 from perennial.model.evaluation.results import read_results, score_fact
+from perennial.release.gate import compared
 from perennial.release.registry import checkout_state, run_branches, versions
 from perennial.release.registry.push import short
 
@@ -58,6 +59,7 @@ class RunDecision(documents.JsonFile):
     accuracy: float | None = None
     map: float | None = None  # in place of accuracy, of several labels an image
     champion: dict[str, Any] | None = None  # the opponent, with its score on examples that played no part
+    compared: dict[str, Any] | None = None  # with the opponent
 
 
 class Record(documents.JsonFile):
@@ -266,6 +268,7 @@ def made(config: Config) -> dict[str, object]:
         scored: dict[str, Any] = {"promote": decision.promote, **score_fact(decision.candidate)}
         if (best := decision.champion) and best.unbiased:
             scored["champion"] = {"version": best.version, "unbiased": best.unbiased.model_dump()}
+        scored |= {"compared": found} if (found := compared.facts(decision)) else {}
     except PerennialError:
         scored = {}
     data = config.paths.records / manifest.FILE

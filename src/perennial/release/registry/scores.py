@@ -15,6 +15,7 @@ from perennial.base.config import Config
 from perennial.base.errors import PerennialError
 from perennial.model.evaluation import unbiased
 from perennial.model.evaluation.results import Decision, Metrics, UnbiasedScore, named_score
+from perennial.release.gate import compared
 from perennial.release.registry import checkout_state, run_records
 from perennial.release.registry.versions import Registry
 
@@ -32,6 +33,7 @@ def facts(config: Config, decision: Decision, registry: Registry, run: str) -> d
         "negative_flips": (decision.comparison or {}).get("negative_flips"),
         "audit": _audit(config, decision),
         "opponent_unbiased": champion.unbiased.model_dump() if champion and champion.unbiased else None,
+        **({"compared": compared.facts(decision)} if decision.budget else {}),
     }
 
 

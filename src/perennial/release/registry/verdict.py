@@ -42,7 +42,7 @@ def _clauses(decision: Decision) -> Iterator[str]:
     failed = [check for check in decision.checks if not check.passed]
     for check, reason in zip(failed, decision.reasons, strict=False):
         rules = {each.name for each in failed}
-        if compared and check.name in {"min_gain", "significance"}:
+        if compared and check.name in {"min_gain", "significance", "false_share"}:
             by_map = decision.candidate.map
             won, lost = compared["won"], compared["lost"]
             yield _gain(won, lost, rules) if by_map is None else _map_gain(by_map, compared["gain"], rules)

@@ -22,6 +22,7 @@ from perennial.data.validation.validation_report import by_split
 from perennial.model.evaluation import diagnostics, plots
 from perennial.model.evaluation.predictions import Predictions
 from perennial.model.evaluation.results import ClassMetrics, Metrics
+from perennial.release.gate import budget
 from perennial.reports.report import beside_champion, facts, heatmaps, suspects
 from perennial.reports.report.facts import Facts
 from perennial.reports.report.summary import CURVES
@@ -99,6 +100,7 @@ def render(
         copies=suspects.copies(config),
         champion_scores=beside_champion.champion_scores(found, config),
         budget=beside_champion.budget(config),
+        promise=budget.promise(config.gate),
         compared=beside_champion.classes(found)[:CLASSES],
         slices=beside_champion.slices(found),
         untimed=[stage for stage in stages if stage not in found.seconds],

@@ -12,6 +12,7 @@ from perennial.base.params.advice import Advice
 from perennial.data.datasets.readers.labelled import COLUMN
 from perennial.data.records import manifest
 from perennial.model.evaluation.results import RunResults, read_results
+from perennial.release.gate import budget
 from perennial.release.registry import verdict
 from perennial.release.registry.access import open_registry
 from perennial.release.registry.current_champion import is_champion
@@ -38,6 +39,7 @@ def summary(config: Config) -> dict[str, Any]:
         **_traffic(results),
         **({"flips": flips} if (flips := verdict.flips(decision.comparison or {})) else {}),
         "decision": verdict.sentence(decision),
+        **({"promise": said} if (said := budget.promise(config.gate)) else {}),
         **_champion(config, passed=decision.promote),
         "model": str(paths.export),
         "report": str(paths.report),
