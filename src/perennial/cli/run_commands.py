@@ -84,7 +84,7 @@ def _list_records(
         if file is not None:
             from perennial.reports.runs import runs_page
 
-            runs_page.write(file, rows, found)
+            runs_page.write(file, rows, found, checked.gate)
             output({"page": str(page), "runs": len(rows)}, f"{page}: {len(rows)} runs")
             return
         lines = run_table.lines(rows, shutil.get_terminal_size().columns)

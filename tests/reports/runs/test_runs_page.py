@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 from reports.runs.conftest import CLASSES, Record
 from support import chromium
+from support.parameters import change_params
 from typer.main import get_command
 
 from perennial.base.config import Config
@@ -86,6 +87,40 @@ def test_the_table_stands_in_the_page_without_its_script(config: Config, record:
     assert not {"img", "link", "iframe"} & set(found.tags)
 
 
+def test_each_decision_says_what_would_have_passed(config: Config, record: Record) -> None:
+    known = {"opponent": "v0.0.3", "model": "m", "passed": False, "validation_gain": 0.01, "min_gain": 0.005,
+             "examples": 1000, "won": 12, "lost": 5, "gain": 0.007, "p_value": 0.0717, "level": 0.1 / 365,
+             "comparisons": 363, "promotions": 2}  # fmt: skip
+    stopped = {name: known[name] for name in ("opponent", "model", "passed", "min_gain")}
+    for run, compared in (
+        ("night-2", known), ("night-3", {**known, "comparisons": 364, "level": None, "passed": True}),
+        ("night-4", {**stopped, "validation_gain": -0.001}), ("night-5", {**known, "lost": 900}),
+        ("night-6", {**known, "won": "many"}),
+    ):  # fmt: skip
+        record(run, decision={"promote": False, "accuracy": 0.9, "compared": compared})
+    change_params(Path("params.yaml"), {"gate.false_share": 0.1})
+    assert invoke("--page").exit_code == 0
+    text = Path("runs.html").read_text(encoding="utf-8")
+    rows = {row[0]: row[1:] for row in Cells(text[text.index('id="decisions"') :]).rows if len(row) == 9}
+    assert rows.pop("run")[-2:] == ["to pass", "decision"]
+    assert rows == {
+        "night-2": ["v0.0.3", "+1.00", "12", "5", "0.072", "0.00027", "24 won", "rejected"],
+        "night-3": ["v0.0.3", "+1.00", "12", "5", "0.072", "", "10 won", "passed"],
+        "night-4": [
+            "v0.0.3",
+            "-0.10",
+            "",
+            "",
+            "",
+            "",
+            "+0.5 on validation",
+            "rejected",
+        ],
+        "night-5": ["v0.0.3", "+1.00", "12", "900", "0.072", "0.00027", "fewer lost", "rejected"],
+    }
+    assert "comparison 1 of 365, 0 passed before; it passes with a p-value up to 0.00027" in text
+
+
 def test_a_page_goes_where_it_is_asked_to_and_replaces_only_a_page(config: Config) -> None:
     assert invoke("--page", "other.html", "--json").exit_code == 0
     assert invoke("--page", "other.html").exit_code == 0
@@ -93,13 +128,13 @@ def test_a_page_goes_where_it_is_asked_to_and_replaces_only_a_page(config: Confi
     refused = invoke("--page", "notes.html")
     assert (refused.exit_code, Path("notes.html").read_text(encoding="utf-8")) == (2, "mine")
     with pytest.raises(ConfigError):
-        runs_page.write(Path("params.yaml"), [], [])
+        runs_page.write(Path("params.yaml"), [], [], config.gate)
 
 
 def test_three_hundred_runs_make_a_page_of_less_than_a_megabyte(config: Config) -> None:
     (found,) = run_records.listing(config, 1)
     records = [{**found, "run": f"night-{number}", "revision": f"{number:040x}"} for number in range(300)]
-    runs_page.write(Path("runs.html"), run_table.rows(config, records), records)
+    runs_page.write(Path("runs.html"), run_table.rows(config, records), records, config.gate)
     assert Path("runs.html").stat().st_size < 1_000_000
 
 
@@ -107,7 +142,7 @@ def test_three_hundred_runs_make_a_page_of_less_than_a_megabyte(config: Config) 
 def page(config: Config, record: Record, tmp_path: Path) -> Iterator[chromium.Page]:
     """The page of five runs in a browser."""
     leave_runs(record)
-    runs_page.write(Path("runs.html"), *_all(config))
+    runs_page.write(Path("runs.html"), *_all(config), config.gate)
     with chromium.opened(tmp_path / "runs.html", tmp_path / "profile") as shown:
         yield shown
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from perennial.base import files
+from perennial.base.config.release import GateConfig
 from perennial.base.errors import ConfigError, printable
 from perennial.data.validation import html
-from perennial.reports.runs import run_comparison, run_table
+from perennial.reports.runs import decisions, run_comparison, run_table
 from perennial.reports.runs.run_table import Row
 
 MARK = b'<meta name="generator" content="perennial runs">'
@@ -19,14 +20,16 @@ DIGITS = 5  # of a share
 POINTS = 200  # of a curve, about
 
 
-def write(file: Path, rows: Sequence[Row], records: Sequence[Mapping[str, Any]]) -> None:
+def write(file: Path, rows: Sequence[Row], records: Sequence[Mapping[str, Any]], limits: GateConfig) -> None:
     """Write the page, over an earlier one only."""
     if file.exists() and MARK not in file.read_bytes():
         raise ConfigError(f"{file} is not a page of runs, so it was not replaced; name another file")
-    files.write_bytes(file, render(rows, records, datetime.now(UTC)).encode())
+    files.write_bytes(file, render(rows, records, limits, datetime.now(UTC)).encode())
 
 
-def render(rows: Sequence[Row], records: Sequence[Mapping[str, Any]], made: datetime) -> str:
+def render(
+    rows: Sequence[Row], records: Sequence[Mapping[str, Any]], limits: GateConfig, made: datetime
+) -> str:
     """The page; equal arguments give equal text."""
     script = (Path(__file__).parent / "runs.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -35,10 +38,11 @@ def render(rows: Sequence[Row], records: Sequence[Mapping[str, Any]], made: date
         "<", "\\u003c"
     )
     template = html.environment(Path(__file__).parents[1]).get_template("runs/runs.html.jinja")
-    mark = MARK.decode()
+    mark, decided = MARK.decode(), decisions.rows(rows, records)
     return template.render(
         rows=rows, made=made, mark=mark, script=script, digest=digest, content=content, score=run_table.score,
         scored=run_table.score_name(rows), duration=run_table.duration,
+        decided=decided, promise=decisions.promise(decided, limits),
     )  # fmt: skip
 
 
