@@ -17,7 +17,7 @@ WINDOWS, ALIBI  of the subject drift: windows without drift of each size (defaul
                 windows of each drift (default 10)
 DRAWN           of the subject drift_references: windows without drift of each row (default 1000)
 PLACES          of the subject label_queues (default 200)
-YEARS           of each row of the subject years (default 200)
+YEARS           of each row of the subjects years and promises (default 200)
 REPEATS         of each row of the subject cross_validation (default 2000)
 PEAK_TFLOPS     what the GPU's data sheet promises for bfloat16, where gpu_speed.py does not know it
 
@@ -42,6 +42,7 @@ from benchmarks import (
     memory,
     orchestration,
     predict,
+    promises,
     ray_engine,
     replaced,
     serve,
@@ -73,6 +74,7 @@ SUBJECTS = {
     "gate": gate.measure,
     "gate_labels": gate_labels.measure,
     "years": years.measure,
+    "promises": promises.measure,
     "label_queues": label_queues.measure,
     "cross_validation": cross_validation.measure,
     "drift": drift.measure,

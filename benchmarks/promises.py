@@ -4,7 +4,7 @@ Each year, the same drawn candidates meet four rules: `significance` alone, afte
 the budget of `gate.false_share`, alone and after that gain. A model is right on an example as in `years`;
 validation has as many examples as the test split. Candidates are as good as the first champion (a promotion is
 false); or better by a gain, for 30 nights; or, over a year, they rise by 3 points, with a deviation of 0.3
-between seeds.
+between seeds. YEARS (default 200) sets the number of simulated years of each row.
 """
 
 import multiprocessing
@@ -17,6 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks import results
+
+YEARS = int(os.environ.get("YEARS", "200"))
 ACCURACY, EASINESS, MEAN = 0.9, 6.0, 8.029216  # as in `years`
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(200)
 NIGHTS, FEW = 365, 30
@@ -47,16 +50,16 @@ SPLITS = {"360": Split(examples=360), "2,000": Split(examples=2000), "10,000": S
           "2,000, and 20 more each night": Split(examples=2000, joining=20)}  # fmt: skip
 
 
-def table(years: int) -> dict[str, dict[str, Figures]]:
+def measure() -> None:
     """By test split and rule: false promotions of equal candidates, and better ones that are found."""
-    found = {}
+    found: dict[str, dict[str, Figures]] = {}
     with multiprocessing.get_context("spawn").Pool(os.cpu_count()) as pool:
         for name, split in SPLITS.items():
-            rows = pool.map(partial(simulated, split), range(years), chunksize=5)
+            rows = pool.map(partial(simulated, split), range(YEARS), chunksize=5)
             found[name] = {rule: summary([row[rule] for row in rows]) for rule in RULES}
             for rule, figures in found[name].items():
                 print(name, rule, figures, flush=True)
-    return found
+    results.write("promises", splits=found, number=YEARS)
 
 
 def summary(rows: list[Figures]) -> Figures:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import promises, results
+from benchmarks import results
 
 YEARS, NIGHTS = int(os.environ.get("YEARS", "200")), 365
 ACCURACY, EASINESS, MEAN = 0.9, 6.0, 8.029216  # deviation, and the mean that gives the accuracy
@@ -63,8 +63,7 @@ def measure() -> None:
     slices = {str(share): sliced(share) for share in DIFFERENCES}
     for share, found in slices.items():
         print(f"{share} differ: {found}", flush=True)
-    rules = promises.table(YEARS)
-    results.write("years", years=years, slices=slices, rules=rules, number=YEARS, nights=NIGHTS)
+    results.write("years", years=years, slices=slices, number=YEARS, nights=NIGHTS)
 
 
 def summary(year: Year) -> Figures:
