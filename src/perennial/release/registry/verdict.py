@@ -46,6 +46,8 @@ def _clauses(decision: Decision) -> Iterator[str]:
             by_map = decision.candidate.map
             won, lost = compared["won"], compared["lost"]
             yield _gain(won, lost, rules) if by_map is None else _map_gain(by_map, compared["gain"], rules)
+        elif check.name == "validation_gain" and check.value is not None:
+            yield _validated(check.value, "accuracy" if decision.candidate.map is None else "mAP")
         elif compared and check.name in DROPS:
             yield _drop(check, compared[DROPS[check.name]]) or reason
         else:
@@ -65,6 +67,14 @@ def _map_gain(score: float, gain: float, failed: set[str]) -> str:
     """The gain in mean average precision of a model that does not beat the champion, or not by enough."""
     side = "below the champion's" if gain < 0 else f"above the champion's, {_why(failed)}"
     return f"mAP {score:.3f} is {abs(gain):.3f} {side}" if gain else f"a tie: mAP {score:.3f}"
+
+
+def _validated(gain: float, score: str) -> str:
+    """The gain on validation of a model that is not compared on the test split."""
+    if not gain:
+        return f"a tie in validation {score}"
+    side = "below the champion's" if gain < 0 else "above the champion's, too little for gate.min_gain"
+    return f"validation {score} is {100 * abs(gain):.2g} points {side}"
 
 
 def _why(failed: set[str]) -> str:
