@@ -48,13 +48,13 @@ POLL_S = 0.1  # for the end of a program whose output another process keeps open
 CHUNK = 1 << 16
 DEVNULL, STDOUT = subprocess.DEVNULL, subprocess.STDOUT
 KEPT = 1 << 20  # bytes of its errors
-# Ends process group $1, with $2 seconds of grace, when the process that feeds its standard input is gone.
+# Reads a process group from its standard input; ends it, with $1 seconds of grace, when who feeds that is gone.
 GUARD = """
-read -r ended
-kill -s TERM -- "-$1"
-left=$2
-while [ "$left" -gt 0 ] && kill -s 0 -- "-$1"; do sleep 1; left=$((left - 1)); done
-kill -s KILL -- "-$1"
+read -r group && ! read -r ended || exit
+kill -s TERM -- "-$group"
+left=$1
+while [ "$left" -gt 0 ] && kill -s 0 -- "-$group"; do sleep 1; left=$((left - 1)); done
+kill -s KILL -- "-$group"
 """
 To = Callable[[str], object]  # takes a line
 Command = Sequence[str | Path] | Callable[[Mapping[str, str]], Any]
@@ -158,21 +158,32 @@ class Program:
     ) -> None:
         env, lock = options.get("env"), options.get("lock")
         variables = without_prompts(os.environ if env is None else env)
+        self._grace_s = options.get("grace_s", limits.GRACE_S)
+        guarded = options.get("guarded", True) or lock is not None
         self._process: subprocess.Popen[bytes]
         if callable(command):
             self._name, self._process = "a process", command(variables)
+            # Not before: a fork would hold the guard's input open after this process.
+            self._guard = _guard(self._grace_s, lock) if guarded else None
         else:
             found = shutil.which(command[0], path=variables.get("PATH", os.defpath))
             if found is None:
                 raise Missing(command[0])
             self._name = " ".join((Path(command[0]).name, *map(str, command[1:2])))
-            self._process = subprocess.Popen(
-                [found, *command[1:]], cwd=options.get("cwd"), env=variables, stdout=stdout, stderr=stderr,
-                stdin=subprocess.PIPE if feed else DEVNULL, pass_fds=inherits, start_new_session=True,
-            )  # fmt: skip
-        self.pid, self._grace_s = self._process.pid, options.get("grace_s", limits.GRACE_S)
-        guarded = options.get("guarded", True) or lock is not None
-        self._guard = _guard(self.pid, self._grace_s, lock) if guarded else None
+            # Before the program: this process may be killed as soon as that runs.
+            self._guard = _guard(self._grace_s, lock) if guarded else None
+            try:
+                self._process = subprocess.Popen(
+                    [found, *command[1:]], cwd=options.get("cwd"), env=variables, stdout=stdout, stderr=stderr,
+                    stdin=subprocess.PIPE if feed else DEVNULL, pass_fds=inherits, start_new_session=True,
+                )  # fmt: skip
+            except BaseException:
+                if self._guard:
+                    self._guard.communicate()  # it ends, since it has no group
+                raise
+        self.pid = self._process.pid
+        if self._guard and self._guard.stdin:
+            os.write(self._guard.stdin.fileno(), f"{self.pid}\n".encode())
         self.own = {self.pid, self._guard.pid} if self._guard else {self.pid}  # this process's children
         self._closed = False
         self._pending = memoryview(b"")  # what it has not read yet
@@ -331,10 +342,10 @@ def last_lines(text: str, most: int = LINES) -> str:
     return redacted(" ".join(lines[-most:]))
 
 
-def _guard(group: int, grace_s: float, lock: int | None) -> subprocess.Popen[bytes]:
+def _guard(grace_s: float, lock: int | None) -> subprocess.Popen[bytes]:
     """Start what stops a process group, and holds a lock until it is gone, if this process is killed."""
     return subprocess.Popen(
-        ["/bin/sh", "-c", GUARD, "sh", str(group), str(math.ceil(grace_s))],
+        ["/bin/sh", "-c", GUARD, "sh", str(math.ceil(grace_s))],
         stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         start_new_session=True, pass_fds=() if lock is None else (lock,),
     )  # fmt: skip
