@@ -516,6 +516,11 @@ def _years(results: Results) -> str:
     return origin + "\n" + _table(head, rows) + "\n" + slices
 
 
+def _examples(split: str) -> int:
+    """The number at the start of the name of a test split."""
+    return int(split.split(maxsplit=1)[0].replace(",", ""))
+
+
 def _promises(results: Results) -> str:
     """False promotions and found gains, by test split and rule of the gate."""
     shown = {
@@ -535,10 +540,10 @@ def _promises(results: Results) -> str:
             f"{found[name]['rising_promotions']:.2f}",
             _percent(found[name]["rising_false_share"], 1),
         ]
-        for split, found in splits.items()
+        for split, found in sorted(splits.items(), key=lambda item: _examples(item[0]))
         for name, rule in shown.items()
     ]
-    columns = [f"{100 * float(gain):g} points better: found in 30 nights" for gain in gains]
+    columns = [f"found: {100 * float(gain):g} points" for gain in gains]
     rising = ["rising: promotions a year", "of them false"]
     head = ["test examples", "rule", "equal: years with a promotion", *columns, *rising]
     return _origin(results, f"{results['number']} years for each row") + "\n" + _table(head, rows)
