@@ -173,15 +173,18 @@ TRAINED_AS = {**SIZES, "validation": 20}
 INDEX = (("train", range(40)), ("test", range(40, 70)))
 
 
-@pytest.fixture
-def trained(here: Config, repository: Repository) -> Config:
-    """A version whose commit also has its records, its index of images, and a training with a score of 0.75."""
+@pytest.fixture(params=[None])
+def trained(here: Config, repository: Repository, request: pytest.FixtureRequest) -> Config:
+    """A version whose commit also has its records, its index of images, and a training with a score of 0.75.
+
+    The parameter is the digest of the weights of that training; None for those of the version.
+    """
     outs = {"convert": "data/records", "validate": "data/index", "train": "metrics/training.json"}
     stages = {name: {"cmd": "true", "outs": [out]} for name, out in outs.items()}
     YAML().dump({"stages": PIPELINE["stages"] | stages}, Path("dvc.yaml"))
     scoring.write_records(here.paths.records, repository.world, TRAINED_AS)
     write_index(here, *INDEX, ("validation", range(70, 90)))
-    model = repository.world.description.weights_sha256
+    model = request.param or repository.world.description.weights_sha256
     score = {"step": 9, "accuracy": 0.75}
     training = {"stopped_by": "epochs", "epoch": 1, "step": 9, "kept": 9, "evaluations": [score]}
     files.write_json(here.paths.training, training | {"weights_sha256": model})
@@ -195,7 +198,7 @@ def trained(here: Config, repository: Repository) -> Config:
     ("sizes", "held_out", "why"),
     [
         ({**TRAINED_AS, "train": 60}, range(70, 90), None),
-        ({**TRAINED_AS, "validation": 30}, range(39, 69), "it was trained on some of these images"),
+        ({**TRAINED_AS, "validation": 30}, (39, *range(70, 99)), "it was trained on some of these images"),
         (
             {**TRAINED_AS, "validation": 30},
             None,
@@ -297,3 +300,12 @@ def test_outputs_that_no_cache_has_are_an_error_without_the_remote_s_password(he
         champion(here)
     assert caught.value.exit_code == 1
     assert "hidden" not in str(caught.value)
+
+
+@pytest.mark.parametrize("trained", ["0" * 64], indirect=True)
+def test_the_score_of_other_weights_of_its_training_is_not_its_score(
+    trained: Config, repository: Repository
+) -> None:
+    scoring.write_records(trained.paths.records, repository.world, {**TRAINED_AS, "train": 60})
+    found = written(trained)
+    assert (found.validation, found.not_validated) == (None, "its training record has no score of its weights")
