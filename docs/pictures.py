@@ -136,7 +136,6 @@ def photograph_server(url: str) -> None:
         (artifact("training"), "prefect-training.png", 420),
         (artifact("retrain"), "prefect-decision.png", 900),
         (run("FAILED"), "prefect-failed.png", 620),
-        (artifact("monitor"), "prefect-monitor.png", 620),
     ):
         if not page:
             sys.stderr.write(f"{picture}: the server has nothing to show\n")
