@@ -62,9 +62,7 @@ def mirrored(module: Path) -> str:
 def beside() -> list[str]:
     """The names of what tests read besides the source and the tests."""
     copied_anyway = {"src", "tests", "pyproject.toml"}
-    return sorted(
-        path.name for path in TREE.iterdir() if path.name[0] != "." and path.name not in copied_anyway
-    )
+    return sorted(path.name for path in TREE.iterdir() if path.name not in {*copied_anyway, ".git"})
 
 
 def copy_tree() -> None:
