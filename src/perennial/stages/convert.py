@@ -24,9 +24,7 @@ from perennial.base.parallel import parallel_map, threads
 from perennial.base.project.exclusions import Exclusions
 from perennial.base.stage_state import outputs
 from perennial.data import datasets
-from perennial.data.archives import unpack
 from perennial.data.datasets.dataset import Examples, Source
-from perennial.data.datasets.readers.fixed_size import FixedSizeImages
 from perennial.data.images import BadImage
 from perennial.data.records import columns, manifest, selection, sharding
 from perennial.data.records.manifest import Manifest, SplitManifest
@@ -89,32 +87,23 @@ def convert(config: Config) -> None:
 
 def _source(config: Config, scratch: Path) -> Source:
     """Unpack and read the raw files."""
-    dataset, raw = datasets.of(config.dataset), config.paths.raw
+    options, raw = config.dataset, config.paths.raw
     for path in raw.glob("*"):
         files.require_utf8(path)
     there = {path.name for path in raw.glob("*")}
-    if missing := [file.name for file in dataset.files if file.name not in there]:
+    if missing := [file.name for file in datasets.of(options).files if file.name not in there]:
         raise DataError(f"{raw / missing[0]} does not exist; `dvc repro download` fetches it")
-    try:
-        unpack(raw, scratch)
-        source = dataset.read(scratch)
-    except DataError as error:
-        # Name the raw file, not its temporary unpacked copy.
-        raise DataError(str(error).replace(str(scratch), str(raw))) from error
-    if source.task != config.dataset.task:
+    source = datasets.read(options, raw, scratch)
+    if source.task != options.task:
         raise ConfigError(
-            f"dataset.task must be {source.task} for dataset.name {config.dataset.name}, got "
-            f"{config.dataset.task}: that is the task of its Source"
+            f"dataset.task must be {source.task} for dataset.name {options.name}, got {options.task}: that is "
+            "the task of its Source"
         )
-    return replace(
-        source, splits={split: _adapted(examples, config) for split, examples in source.splits.items()}
-    )
-
-
-def _adapted(examples: Examples, config: Config) -> Examples:
-    """The examples with transparent and large images as the parameters say."""
-    of_one_size = isinstance(examples.images, FixedSizeImages)
-    return examples.adapted(config.dataset.transparency, None if of_one_size else config.dataset.max_side)
+    adapted = {
+        split: examples.adapted(options.transparency, options.max_side)
+        for split, examples in source.splits.items()
+    }
+    return replace(source, splits=adapted)
 
 
 @contextmanager
@@ -246,14 +235,14 @@ def _write_columns(
     if not source.columns:
         return
     # The name of a rejected file may have the folder of its split in front.
-    out = {name for bad in rejected for name in (bad.filename, bad.filename.partition("/")[2])}
+    out = {"", *(name for bad in rejected for name in (bad.filename, bad.filename.partition("/")[2]))}
     rows = []
     for shard in shards:
         examples = source.splits[shard.source]
         rows += [
             (shard.split, name, _shown(source, examples, index), *examples.further[index])
             for index in shard.indices.tolist()
-            if (name := examples.names[index]) not in out
+            if examples.names and (name := examples.names[index]) not in out
         ]
     columns.write(folder, source.columns, rows)
 

@@ -38,12 +38,12 @@ def download(config: Config, limits: TransferLimits = LIMITS) -> None:
     if config.dataset.url is not None:
         with outputs.new_folder(config.paths.raw, "download") as raw:
             collect_source(config, raw, limits)
-            collect_labels(config, raw)
+            collect_labels(raw)
         return
     if dataset.collect is not None:
         with outputs.new_folder(config.paths.raw, "download") as raw:
             dataset.collect(config.dataset.path, raw)
-            collect_labels(config, raw)
+            collect_labels(raw)
         log.info("collected %s from %s", config.dataset.name, config.dataset.path)
         return
     if config.dataset.digests == "record" and not config.dataset.base_url:
@@ -53,12 +53,14 @@ def download(config: Config, limits: TransferLimits = LIMITS) -> None:
     if not dataset.files:
         with outputs.new_folder(config.paths.raw, "download") as raw:
             (raw / MADE).write_text(f"{config.dataset.name} makes its images itself.\n", encoding="utf-8")
+            collect_labels(raw)
         log.info("%s makes its images itself: there is nothing to download", config.dataset.name)
         return
     found = _fetched(config, dataset, limits)
     with outputs.new_folder(config.paths.raw, "download") as raw:
         for file in found:
             _link(file, raw / file.name)
+        collect_labels(raw)
     log.info("downloaded %s: %d files", config.dataset.name, len(found))
 
 

@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 from support.raw import encoded
 
+from perennial.base.config.data import DatasetConfig
 from perennial.base.errors import DataError
-from perennial.data.datasets.image_folder import IMAGE_FOLDER, collect
+from perennial.data import datasets
+from perennial.data.datasets import image_folder
+from perennial.data.datasets.image_folder import collect
 from perennial.data.datasets.readers import labelled
 from perennial.data.datasets.readers.labelled import Label
 from perennial.data.images import Image
@@ -54,7 +57,14 @@ def rows(count, reason, name="rose", first=1000):
 def read(project):
     collect(project / "own", project / "raw")
     labelled.pack(project / "raw")
-    return IMAGE_FOLDER.read(project / "raw")
+    return joined(project, DatasetConfig(name="image_folder"))
+
+
+def joined(project, options):
+    """What the raw folder holds, read into a new folder."""
+    shutil.rmtree(project / "scratch", ignore_errors=True)
+    (project / "scratch").mkdir()
+    return datasets.read(options, project / "raw", project / "scratch")
 
 
 def splits_of(source):
@@ -118,7 +128,7 @@ def test_drawn_images_reach_test_also_where_the_source_has_one(project):
 
 def test_the_projects_own_images_keep_their_split_if_labelled_ones_join(project):
     collect(project / "own", project / "raw")
-    before = splits_of(IMAGE_FOLDER.read(project / "raw"))
+    before = splits_of(image_folder.read(project / "raw"))
     add([*rows(30, "margin"), *rows(30, "random", "tulip", 2000)])
     after = splits_of(read(project))
     assert {name: split for name, split in after.items() if not name.startswith("labels/")} == before

@@ -43,10 +43,15 @@ class Examples:
     alpha: bool = False  # whether images may have an alpha channel: `images` takes the keyword `transparency`
     further: Sequence[tuple[str, ...]] = ()  # N rows of `Source.columns`, if a table has such columns
     kinds: NDArray[np.uint8] | None = None  # [N], 0 for the source's own, DRAWN or CHOSEN; None: all its own
+    shape: tuple[int, int, int] | None = None  # height, width and channels, 1 or 3, if all images have the same
     max_side: int | None = None  # pixels to which `images` reduces the longer side
 
     def adapted(self, transparency: Transparency, max_side: int | None) -> Self:
-        """The examples with transparent pixels dropped or on white, and larger images reduced to `max_side`."""
+        """The examples with transparent pixels dropped or on white, and larger images reduced to `max_side`.
+
+        Images of one shape keep it.
+        """
+        max_side = None if self.shape else max_side
         images: Any = self.images
         images = partial(images, transparency=transparency) if self.alpha else images
         images = images if max_side is None else partial(_limited, images, max_side)

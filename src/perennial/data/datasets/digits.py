@@ -36,6 +36,7 @@ def read(folder: Path) -> Source:
             labels=labels[chosen],
             images=partial(_images, pixels[chosen]),
             image_bytes=np.full(chosen.sum(), png.encoded_bytes(SIDE, SIDE, 1)),
+            shape=(SIDE, SIDE, 1),
         )
 
     return Source(classes=CLASSES, splits={"train": examples(~in_test), "test": examples(in_test)})

@@ -11,7 +11,7 @@ from perennial.base.errors import DataError
 from perennial.data import archives
 from perennial.data.datasets.dataset import Dataset, Source
 from perennial.data.datasets.own import image_assignment
-from perennial.data.datasets.readers import class_folders, labelled
+from perennial.data.datasets.readers import class_folders
 
 SUFFIXES = {"tar": ".tar", "gzip": ".tar.gz", "bzip2": ".tar.bz2", "xz": ".tar.xz", "zip": ".zip"}
 
@@ -48,13 +48,11 @@ def assemble(
 
 
 def read(raw: Path, table: TableConfig | None = None, task: Task = "multiclass") -> Source:
-    """Read the images from the single plain tar file in the folder, and labelled ones from that beside it."""
-    labels = raw / labelled.TAR
-    tars = sorted(set(raw.glob("*.tar")) - {labels})
+    """Read the images from the single plain tar file in the folder."""
+    tars = sorted(raw.glob("*.tar"))
     if len(tars) != 1:
         raise DataError(f"{raw} holds {[tar.name for tar in tars]}, expected one .tar file")
-    source = class_folders.read(tars[0], table=table, task=task)
-    return labelled.join(source, labels) if labels.exists() else source
+    return class_folders.read(tars[0], table=table, task=task)
 
 
 IMAGE_FOLDER = Dataset(read=read, collect=collect, assemble=assemble, decoded=True)

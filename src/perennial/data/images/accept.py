@@ -143,6 +143,21 @@ def _photograph(image: PIL.Image.Image) -> bytes:
     return stream.getvalue()
 
 
+def shaped(image: Image | BadImage, shape: tuple[int, int, int]) -> Image | BadImage:
+    """An image of a record with this height, width and number of channels, 1 or 3; resized by Lanczos."""
+    height, width, channels = shape
+    if isinstance(image, BadImage) or ((head := header.header(image.encoded)) and head.size == shape):
+        return image
+    try:
+        opened = decode.opened(image.encoded)
+        opened.load()
+        plain = decode.plain(opened).convert("L" if channels == 1 else "RGB")
+        encoded = png.encode(decode.array(plain.resize((width, height), PIL.Image.Resampling.LANCZOS)))
+    except PILLOW_ERRORS as error:
+        return BadImage(filename=image.filename or "an image without a name", reason=_reason(error))
+    return image._replace(encoded=encoded, format="png", height=height, width=width, original=False)
+
+
 def without_metadata(encoded: bytes) -> bytes:
     """Write a JPEG or PNG of a record again without EXIF, texts, thumbnails and bytes behind the image."""
     return jpeg_file.rewritten(encoded) if encoded.startswith(jpeg.START) else png_file.rewritten(encoded)

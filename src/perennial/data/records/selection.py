@@ -81,10 +81,11 @@ def matching(search: Search, block: Block) -> list[int]:
 
 def _digests(examples: Examples, indices: range) -> Iterator[tuple[int, bytes]]:
     """Yield the index and digests of each image: of its source file, and of the file in the record."""
-    if examples.originals is None:
+    if examples.originals is None or examples.shape:
         for index, image in zip(indices, examples.images(indices), strict=True):
             if isinstance(image, Image):
                 yield index, hashlib.sha256(image.encoded).digest()
+    if examples.originals is None:
         return
     for index, content in zip(indices, examples.originals(indices), strict=True):
         yield index, hashlib.sha256(content).digest()

@@ -135,7 +135,7 @@ def _held_out(
     several = train.labels.ndim == 2
     if not several:
         own = own[of_own[train.labels[own]] > 1]  # the only one of a class stays
-    names = [train.names[index] for index in own] if train.names else ()
+    names = [name for index in own if (name := train.names[index])] if train.names else ()
     held_out = np.zeros(len(train.labels), np.bool_)
     cut = splits.held_out_several if several else splits.held_out
     held_out[own] = cut(train.labels[own], fraction=share, salt=salt, names=names)

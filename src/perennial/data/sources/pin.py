@@ -124,7 +124,7 @@ def pin_of(listing: Listing) -> SourcePin:
     return SourcePin(url=listing.url, listing_sha256=listing.sha256(), labels_sha256=labels_sha256(), **size)
 
 
-def collect_labels(config: Config, raw: Path) -> None:
+def collect_labels(raw: Path) -> None:
     """Put the labelled images of traffic into the raw folder, if there are any."""
     found = labels_sha256()
     if found != SourcePin.read().labels_sha256:
@@ -134,11 +134,6 @@ def collect_labels(config: Config, raw: Path) -> None:
         )
     if found is None:
         return
-    if config.dataset.name != "image_folder":
-        raise ConfigError(
-            f"{LABELS} can only join the images of dataset.name image_folder, not {config.dataset.name}; move "
-            f"the folder {LABELS.parent} away"
-        )
     log.info("collected %d labelled images of traffic", labelled.pack(raw))
 
 

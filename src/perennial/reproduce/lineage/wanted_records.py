@@ -14,7 +14,6 @@ from perennial.base.choices import SPLITS, Split
 from perennial.base.config import Config
 from perennial.base.errors import DataError
 from perennial.data import datasets
-from perennial.data.archives import unpack
 from perennial.data.images import statistics
 from perennial.data.records.random_access import Records
 from perennial.data.validation import image_index
@@ -76,8 +75,7 @@ def _add_files(config: Config, wanted: Wanted, names: Mapping[str, int]) -> None
     """Add the source files of records, whose digests stay the same if other parameters reduce them."""
     files.make_folder(config.paths.work)
     with tempfile.TemporaryDirectory(dir=config.paths.work, prefix="forget-") as folder, suppress(DataError):
-        unpack(config.paths.raw, Path(folder))
-        for examples in datasets.of(config.dataset).read(Path(folder)).splits.values():
+        for examples in datasets.read(config.dataset, config.paths.raw, Path(folder)).splits.values():
             if examples.originals is None:
                 continue
             there = [index for index, name in enumerate(examples.names) if name in names]

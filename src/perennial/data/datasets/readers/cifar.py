@@ -37,6 +37,7 @@ def examples(tar: Path, names: Sequence[str], classes: Sequence[str]) -> Example
         labels=np.concatenate(labels),
         images=FixedSizeImages(tuple(tables), (3, SIDE, SIDE)),
         image_bytes=np.full(sum(map(len, labels)), png.encoded_bytes(SIDE, SIDE, 3)),
+        shape=(SIDE, SIDE, 3),
     )
 
 

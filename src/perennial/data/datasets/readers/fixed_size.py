@@ -86,6 +86,7 @@ def idx_examples(images_file: Path, labels_file: Path, *, classes: int) -> Examp
         labels=labels,
         images=FixedSizeImages((pixels,), shape[1:]),
         image_bytes=np.broadcast_to(png.encoded_bytes(shape[1], shape[2], 1), count),
+        shape=(shape[1], shape[2], 1),
     )
 
 

@@ -1,4 +1,4 @@
-r"""Labelled images of traffic, which join a folder of images: `labels/labels.csv` and `labels/images/`.
+r"""Labelled images of traffic, which join those of a source: `labels/labels.csv` and `labels/images/`.
 
     sha256,class,reason,who,time,version,served,candidate_version,candidate
 
@@ -29,12 +29,13 @@ from perennial.base.choices import Task
 from perennial.base.errors import DataError, listed
 from perennial.base.project import pins
 from perennial.data import archives
-from perennial.data.datasets.dataset import CHOSEN, DRAWN, Examples, Source
+from perennial.data.datasets.dataset import CHOSEN, DRAWN, Examples, Images, Source
 from perennial.data.datasets.own import label_table, several_labels
 from perennial.data.datasets.own.class_lists import class_name, decoded_text
 from perennial.data.datasets.own.names import require_classes
 from perennial.data.datasets.own.split_folders import Item
 from perennial.data.datasets.readers import class_folders, tfrecords
+from perennial.data.images import BadImage, Image, accept
 
 TABLE = pins.LABELS
 FOLDER, IMAGES = TABLE.parent, TABLE.parent / "images"
@@ -180,7 +181,10 @@ def pack(raw: Path) -> int:
 
 
 def join(source: Source, tar: Path) -> Source:
-    """Add labelled images to the training images; new classes come last, so that others keep numbers."""
+    """Add labelled images to the training images; new classes come last, so that others keep numbers.
+
+    Where all images of the source have one shape, the labelled ones get it, too.
+    """
     members = archives.contents(tar)
     table = next((each for each in members if each.name == TABLE.name), None)
     if table is None:
@@ -195,7 +199,8 @@ def join(source: Source, tar: Path) -> Source:
         return source
     new = sorted(set(chain.from_iterable(given.values())).difference(source.classes))
     classes = (*source.classes, *new)
-    _require_names(classes, new, source.task)
+    if new:
+        _require_names(classes, new, source.task)
     number = {name: label for label, name in enumerate(classes)}
     items = [
         Item(
@@ -249,19 +254,38 @@ def _together(one: Examples, other: Examples) -> Examples:
     """The examples of both, in this order."""
     count = len(one.labels)
     own = np.zeros(count, np.uint8) if one.kinds is None else one.kinds
-    assert one.originals is not None
+    own_images = one.images if one.alpha else partial(_opaque, one.images)
+    labelled_images = partial(_shaped, other.images, one.shape) if one.shape else other.images
+    own_files = one.originals or partial(_encoded, one.images)
     assert other.originals is not None
     assert other.kinds is not None
     return Examples(
-        labels=np.concatenate((one.labels, other.labels)),
-        images=partial(_read, one.images, other.images, count),
+        labels=np.concatenate((one.labels, other.labels), dtype=other.labels.dtype),
+        images=partial(_read, own_images, labelled_images, count),
         image_bytes=np.concatenate((one.image_bytes, other.image_bytes)),
-        names=(*one.names, *other.names),
-        originals=partial(_read, one.originals, other.originals, count),
+        names=(*(one.names or ("",) * count), *other.names),
+        originals=partial(_read, own_files, other.originals, count),
         alpha=True,
         further=(*one.further, *other.further),
         kinds=np.concatenate((own, other.kinds)),
+        shape=one.shape,
     )
+
+
+def _opaque(images: Images, indices: Sequence[int], **_: str) -> Iterator[Image | BadImage]:
+    """The images of a source, none of which is transparent."""
+    return images(indices)
+
+
+def _shaped(
+    images: Any, shape: tuple[int, int, int], indices: Sequence[int], **options: str
+) -> Iterator[Image | BadImage]:
+    return (accept.shaped(image, shape) for image in images(indices, **options))
+
+
+def _encoded(images: Images, indices: Sequence[int]) -> Iterator[bytes]:
+    """What records hold of images without files of their own; nothing of one that is rejected."""
+    return (image.encoded if isinstance(image, Image) else b"" for image in images(indices))
 
 
 def _read(one: Any, other: Any, count: int, indices: Sequence[int], **options: str) -> Iterator[Any]:
