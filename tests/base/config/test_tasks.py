@@ -23,6 +23,10 @@ SEVERAL = {
         (SEVERAL | {"train.class_weights": "balanced"}, "must be null .* use train.positive_weights"),
         (SEVERAL | {"evaluate.calibrate": True}, "evaluate.calibrate must be false .* use evaluate.threshold"),
         (SEVERAL | {"evaluate.max_error": 0.1}, "evaluate.max_error must be null .* use evaluate.threshold"),
+        (
+            SEVERAL | {"gate.traffic": "decides"},
+            "gate.traffic must be null for dataset.task multilabel, .*; use gate.max_slice_drop",
+        ),
         ({"train.stop_metric": "map"}, "stop_metric must be accuracy or loss or recall_at_5 .* multiclass"),
         ({"train.positive_weights": "balanced"}, "must be null .* multiclass, .* use train.class_weights"),
         ({"evaluate.threshold": 0.5}, "must be 'f1' for dataset.task multiclass, .*; use evaluate.max_error"),

@@ -42,6 +42,7 @@ OTHER_TASKS: dict[Task, dict[str, tuple[object, str]]] = {
         "gate.min_accuracy": (None, "gate.min_map"),
         "gate.min_class_recall": (None, "gate.max_class_drop"),
         "gate.max_calibration_error": (None, "gate.min_map"),
+        "gate.traffic": (None, "gate.max_slice_drop"),
     },
     "multiclass": {
         "train.positive_weights": (None, "train.class_weights"),

@@ -1,8 +1,8 @@
 """Sections of params.yaml about results: evaluation, export, gate, publishing and monitor."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from perennial.base import choices
 from perennial.base.config.fields import Count, Devices, Section, kind, option, or_component
@@ -85,11 +85,23 @@ class GateConfig(Section):
     max_slice_drop: float | None = option(
         0.05, "the same for examples that are alike in a column of labels", ge=0, le=1
     )
+    traffic: Literal["protects", "decides"] | None = option(
+        None, "random labels of traffic in test: limit drops, or decide; null: as other images"
+    )
     max_negative_flips: float | None = option(
         None, "share right before and wrong now, beyond chance; null: no limit", ge=0, le=1
     )
     approval: bool = option(False, "a person must approve a model that passes the gate")
     approval_hours: float = option(72.0, "hours to wait for approval", gt=0, le=8760)
+
+    @model_validator(mode="after")
+    def _traffic_has_limits(self) -> Self:
+        level = self.significance if self.false_share is None else self.false_share
+        limits = {"max_slice_drop": self.max_slice_drop, "significance or gate.false_share": level}
+        if self.traffic and None in limits.values():
+            needed = next(name for name, limit in limits.items() if limit is None)
+            raise ValueError(f"gate.traffic {self.traffic} needs gate.{needed}, got null; set a number")
+        return self
 
 
 class PublishConfig(Section):

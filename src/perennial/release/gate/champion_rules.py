@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from perennial.base.config.release import GateConfig
 from perennial.base.errors import printable
 from perennial.model.evaluation.comparison import Champion, Comparison
-from perennial.release.gate import checks, drops
+from perennial.release.gate import checks, drops, traffic
 from perennial.release.gate.budget import Budget
 from perennial.release.gate.checks import Judged
 from perennial.release.gate.own_limits import Candidate
@@ -22,16 +22,18 @@ def against_champion(
     )
     if same:
         return
-    if (validated := validation(candidate, champion, limits)) is not None:
+    validated = validation(candidate, champion, limits)
+    if validated is not None and not traffic.decides(compared, limits):
         yield validated
         if not validated.check.passed:
             return
+        validated = None
     if compared is None:
         why = champion.problem or "it was trained on every example"
         reason = f"the champion {champion.version} cannot be compared on this test split: {why}"
         yield checks.judged("comparable", None, None, reason, passed=False)
         return
-    yield from _better(champion, compared, limits, candidate.metrics.score_name)
+    yield from _better(champion, compared, limits, candidate.metrics.score_name, validated)
 
 
 def budget(champion: Champion) -> Budget:
@@ -52,12 +54,28 @@ def validation(candidate: Candidate, champion: Champion, limits: GateConfig) -> 
     return checks.judged("validation_gain", None, limits.min_gain, reason, passed=True)
 
 
-def _better(champion: Champion, comparison: Comparison, limits: GateConfig, score: str) -> Iterator[Judged]:
-    """Check the rules of the comparison with the champion."""
+def _better(
+    champion: Champion, comparison: Comparison, limits: GateConfig, score: str, validated: Judged | None
+) -> Iterator[Judged]:
+    """Check the rules of the comparison with the champion; `validated`: only a gain on all images needs it."""
     missing = ", ".join(map(printable, comparison.missing_classes))
     lacks = f"classes of the champion {champion.version} are missing: {missing}"
     reason = lacks if missing else f"every class of the champion {champion.version} is known"
     yield checks.judged("missing_classes", len(comparison.missing_classes), 0, reason, passed=not missing)
+    level = limits.significance if limits.false_share is None else budget(champion).level(limits)
+    if level is not None and traffic.decides(comparison, limits):
+        level /= 2  # two ways to pass
+    of_all = _gain(champion, comparison, limits, score, level)
+    yield from traffic.rules(comparison, limits, level, [*([validated] if validated else []), *of_all])
+    yield from drops.of_groups(comparison, limits)
+    if (limit := limits.max_negative_flips) is not None:
+        yield _flips(champion, comparison, limit)
+
+
+def _gain(
+    champion: Champion, comparison: Comparison, limits: GateConfig, score: str, level: float | None
+) -> Iterator[Judged]:
+    """Check the gain on all test examples, by its size and its p-value, of which the highest is `level`."""
     unknown = ", ".join(map(printable, comparison.new_classes))
     new = f" (it does not know {unknown})" if unknown else ""
     won = f"{comparison.won} won and {comparison.lost} lost (negative flips: {comparison.negative_flips:.3g}) "
@@ -72,15 +90,10 @@ def _better(champion: Champion, comparison: Comparison, limits: GateConfig, scor
         tie = f"a tie with {champion.version} does not pass: {won}"
         gain = checks.judged("min_gain", 0.0, limits.min_gain, tie, passed=False)
     yield gain
-    if limits.false_share is not None:
-        state = budget(champion)
-        what = f"p-value of the gain ({state.text(limits)})"
-        yield checks.against("false_share", what, comparison.p_value, state.level(limits))
-    elif limits.significance is not None:
-        yield checks.against("significance", "p-value of the gain", comparison.p_value, limits.significance)
-    yield from drops.of_groups(comparison, limits)
-    if (limit := limits.max_negative_flips) is not None:
-        yield _flips(champion, comparison, limit)
+    if level is not None:
+        name = "significance" if limits.false_share is None else "false_share"
+        which = f" ({budget(champion).text(limits)})" if name == "false_share" else ""
+        yield checks.against(name, f"p-value of the gain{which}", comparison.p_value, level)
 
 
 def _flips(champion: Champion, compared: Comparison, limit: float) -> Judged:

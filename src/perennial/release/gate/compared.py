@@ -8,6 +8,7 @@ from pydantic import Field, ValidationError
 
 from perennial.base import documents
 from perennial.model.evaluation.results import Decision
+from perennial.release.gate import traffic
 
 
 class Compared(documents.JsonFile):
@@ -17,7 +18,8 @@ class Compared(documents.JsonFile):
     model: str  # digest of the weights
     passed: bool  # every rule of the gate
     validation_gain: float | None = None
-    examples: int | None = None  # of the test split; these five are None where it was not asked
+    # Of the test split, or of its labels of traffic if these passed; these five are None where not asked.
+    examples: int | None = None
     won: int | None = None
     lost: int | None = None
     gain: float | None = None
@@ -33,18 +35,32 @@ def facts(decision: Decision) -> dict[str, Any] | None:
     if decision.champion is None:
         return None
     found, limits = decision.comparison or {}, {each.name: each for each in decision.checks}
-    tested, validated = limits.get("significance"), limits.get("validation_gain")
+    validated, levels = limits.get("validation_gain"), ("significance", "false_share", "traffic_gain")
+    tested = next((limits[name] for name in levels if name in limits), None)
+    if of_traffic := promoted_by_traffic(decision):
+        found = of_traffic | {
+            "gain": of_traffic["candidate"] - of_traffic["champion"],
+            "p_value": limits["traffic_gain"].value,
+        }
     known = {
         "validation_gain": validated and validated.value,
         **{name: found.get(name) for name in ("examples", "won", "lost", "gain", "p_value")},
-        "level": tested and tested.limit,
         "min_gain": next(
             (limits[name].limit for name in ("min_gain", "validation_gain") if name in limits), None
         ),
         **(decision.budget or {}),
+        **({"level": tested.limit} if tested else {}),
     }
     who = {"opponent": decision.champion.version, "model": decision.candidate.model, "passed": decision.promote}
     return who | {name: value for name, value in known.items() if value is not None}
+
+
+def promoted_by_traffic(decision: Decision) -> dict[str, Any] | None:
+    """The random labels of traffic, as in a comparison, if their gain passed and not that on all images."""
+    if not any(each.name == "traffic_gain" and each.passed for each in decision.checks):
+        return None
+    slices = (decision.comparison or {}).get("slices", ())
+    return next((each for each in slices if each["name"] == traffic.SLICE), None)
 
 
 def parsed(found: Iterable[object]) -> Iterator[Compared]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from perennial.base.errors import printable
 from perennial.model.evaluation.results import Check, Decision
+from perennial.release.gate.compared import promoted_by_traffic
 
 WORDS = 25
 DROPS = {"max_class_drop": "classes", "max_slice_drop": "slices"}
@@ -32,13 +33,9 @@ def flips(compared: Mapping[str, Any]) -> str | None:
 
 
 def _clauses(decision: Decision) -> Iterator[str]:
-    compared, champion = decision.comparison, decision.champion
-    if decision.promote and compared and champion and champion.map is not None:
-        yield f"mAP {decision.candidate.map:.3f} is {compared['gain']:.3f} above {champion.version}'s"
-    elif decision.promote and compared and champion:
-        yield f"better than {champion.version} on {_images(compared['won'])}, worse on {compared['lost']:,}"
-    elif decision.promote:
-        yield from decision.reasons
+    if decision.promote:
+        yield from _passed(decision)
+    compared = decision.comparison
     failed = [check for check in decision.checks if not check.passed]
     for check, reason in zip(failed, decision.reasons, strict=False):
         rules = {each.name for each in failed}
@@ -48,10 +45,26 @@ def _clauses(decision: Decision) -> Iterator[str]:
             yield _gain(won, lost, rules) if by_map is None else _map_gain(by_map, compared["gain"], rules)
         elif check.name == "validation_gain" and check.value is not None:
             yield _validated(check.value, "accuracy" if decision.candidate.map is None else "mAP")
+        elif check.name == "traffic_gain":
+            yield "no gain on traffic beyond chance"
+        elif check.name == "traffic_drop":
+            yield f"traffic may have lost {100 * (check.value or 0):.2g} points"
         elif compared and check.name in DROPS:
             yield _drop(check, compared[DROPS[check.name]]) or reason
         else:
             yield reason
+
+
+def _passed(decision: Decision) -> list[str]:
+    """Why a model passed."""
+    compared, champion = decision.comparison, decision.champion
+    if not compared or not champion:
+        return decision.reasons
+    if champion.map is not None:
+        return [f"mAP {decision.candidate.map:.3f} is {compared['gain']:.3f} above {champion.version}'s"]
+    of_traffic = promoted_by_traffic(decision)
+    counts, which = of_traffic or compared, " of traffic" if of_traffic else ""
+    return [f"better than {champion.version} on {_images(counts['won'])}{which}, worse on {counts['lost']:,}"]
 
 
 def _gain(won: int, lost: int, failed: set[str]) -> str:
