@@ -201,6 +201,12 @@ def recorded(base: Path) -> Project:
     return project
 
 
+def link_runs(project: Project) -> None:
+    """Have the records of runs outside the project, as for a larger disk."""
+    project.folder.with_name("runs").mkdir()
+    (project.folder / "runs").symlink_to("../runs")
+
+
 def fleet(base: Path, *names: str) -> dict[str, Project]:
     """A project with these further pipelines, by name; the one in the top folder has an empty name.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from release.registry.git_server import hook
 from support.parameters import change_params
-from support.pipelines import Project, make
+from support.pipelines import Project, link_runs, make
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +55,7 @@ def late(project: Project) -> None:
 
 def test_a_model_that_waits_is_listed_with_its_scores_and_is_no_version(project: Project) -> None:
     assert project.perennial("record", "night-1")["outcome"] == "waiting"  # after a kill
+    assert project.perennial("record", "night-2")["outcome"] == "unchanged"  # it is not asked about twice
     (found,) = project.perennial("approve")
     assert {"run": "night-1", "state": "waiting", "opponent": "v0.0.1"}.items() <= found.items()
     assert found["candidate"]["accuracy"] == 0.9
@@ -88,9 +89,10 @@ def test_a_rejection_is_recorded_and_the_same_model_is_not_asked_about_again(pro
     refused = project.run("perennial", "approve", "night-1", "--by", "Grace")
     assert refused.returncode == 4
     assert "was rejected by Ada: wrong data" in refused.stderr
-    again = project.perennial("record", "night-2")
-    assert again["outcome"] == "unchanged"
-    assert "run night-1, which was rejected by Ada" in again["message"]
+    for run in ("night-1", "night-2"):
+        again = project.perennial("record", run)
+        assert again["outcome"] == "unchanged"
+        assert "run night-1, which was rejected by Ada" in again["message"]
     assert remote(project, "tags/classifier@v0.0.2") == ""
 
 
@@ -168,6 +170,17 @@ def test_an_answer_that_the_remote_refuses_changes_nothing_here_either(project: 
     hook.unlink()
     assert project.perennial("approve", "night-1", "--by", "Ada")["version"] == "v0.0.2"
     assert json.loads(file.read_text())["recorded"] == "promoted"
+
+
+def test_no_model_waits_whose_record_git_cannot_have(tmp_path: Path) -> None:
+    project = make(tmp_path / "alone")
+    change_params(project.folder / "params.yaml", {"gate.approval": True})
+    project.git("commit", "-qam", "Approval")
+    link_runs(project)
+    before = project.git("for-each-ref")
+    refused = project.run("perennial", "record", "night-1")
+    assert (refused.returncode, "runs must lie in the project" in refused.stderr) == (2, True)
+    assert project.git("for-each-ref") == before
 
 
 @pytest.mark.slow

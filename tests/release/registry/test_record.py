@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 from release.registry.git_server import hook
-from support.pipelines import Project
+from support.pipelines import Project, link_runs
+
+from perennial.base.devices import processor
+from perennial.model.evaluation.results import CandidateRecord, Decision
+from perennial.release.registry import record
 
 
 @pytest.fixture
@@ -41,6 +45,26 @@ def test_a_promoted_run_is_one_commit_with_its_tags_on_branch_and_remote(project
     assert project.git("log", "-1", "--format=%B") == said
     assert (remote_refs(project), head(project)) == (dict.fromkeys(names, commit), commit)
     assert (project.git("status", "--porcelain"), project.must("dvc", "status", "-q")) == ("", "")
+    facts = json.loads(project.git("for-each-ref", "--format=%(contents:body)", "refs/tags/classifier@v0.0.1"))
+    model = {"accuracy": 0.8, "data": "d" * 64, "model": "0.8 first", "opponent": None, "run": "night-1"}
+    decision = {"promote": True, "reasons": ["compared with None"], "forced": None}
+    assert {**model, "decision": decision, "machine": processor.facts()}.items() <= facts.items()
+
+
+@pytest.mark.parametrize(
+    ("passed", "facts", "reason", "message"),
+    [
+        (True, {"accuracy": 0.75}, "drift", "accuracy 0.75, passes the gate\n\nReason of the run: drift\n"),
+        (False, {"map": 0.5}, None, "mAP 0.5, rejected by the gate\n"),
+        (False, {}, None, "rejected by the gate\n"),
+    ],
+)
+def test_the_message_of_a_commit_has_score_verdict_and_every_reason(passed, facts, reason, message) -> None:
+    reasons = ["p-value", "latency"]
+    decision = Decision(promote=passed, reasons=reasons, candidate=CandidateRecord(data="d", model="m"))
+    assert (
+        record._commit_message("one", decision, facts, reason) == f"Run one: {message}\n- p-value\n- latency\n"
+    )
 
 
 def test_a_run_that_changes_nothing_is_not_recorded_again(project: Project) -> None:
@@ -52,13 +76,30 @@ def test_a_run_that_changes_nothing_is_not_recorded_again(project: Project) -> N
     assert len(project.tags()) == 2
 
 
-def test_a_rejected_run_goes_to_a_branch_of_its_own(project: Project) -> None:
+def test_the_branch_of_another_clone_follows_a_commit_that_is_pushed_already(project: Project) -> None:
+    second = Project(project.folder.with_name("second"), project.home)
+    shutil.copytree(project.folder, second.folder, symlinks=True)
+    first = project.perennial("record", "night-1")
+    assert second.perennial("record", "night-1")["outcome"] == "unchanged"
+    assert (head(second), second.git("status", "--porcelain")) == (first["commit"], "")
+
+
+@pytest.mark.parametrize("record_in", [None, "project", "linked folder"])
+def test_a_rejected_run_goes_to_a_branch_of_its_own(record_in: str | None, project: Project) -> None:
     before = remote_refs(project)["heads/main"]
     project.data("0.2 bad")
     project.reproduce()
+    if record_in == "linked folder":
+        link_runs(project)
+    if record_in:
+        project.must("perennial", "runs", "start", "night-1")
     done = project.perennial("record", "night-1")
     assert {"outcome": "not promoted", "branch": "run/night-1", "version": None}.items() <= done.items()
-    assert remote_refs(project) == {"heads/main": before, "heads/run/night-1": done["commit"]}
+    refs = remote_refs(project)
+    assert (refs.keys(), refs["heads/main"]) == ({"heads/main", "heads/run/night-1"}, before)
+    # git has no files behind a link.
+    added = project.git("log", "--format=%s", f"{done['commit']}..origin/run/night-1")
+    assert added == ("Record of run night-1" if record_in == "project" else "")
     again = project.perennial("record", "night-2")
     assert {"outcome": "unchanged", "commit": done["commit"]}.items() <= again.items()
 
@@ -212,15 +253,19 @@ def test_a_protected_branch_stays_and_tags_are_pushed(project: Project) -> None:
     assert refs["tags/classifier#champion#1"] == done["commit"]
 
 
-def test_a_branch_with_other_people_s_commits_is_not_moved(project: Project) -> None:
+@pytest.mark.parametrize("promoted_here", [False, True])
+def test_a_branch_with_other_people_s_commits_is_not_moved(promoted_here: bool, project: Project) -> None:
+    if promoted_here:
+        project.perennial("promote")
     other = project.clone("other")
     (other.folder / "README.md").write_text("New\n")
     other.git("add", ".")
     other.git("commit", "-qm", "Readme")
     other.git("push", "-q")
-    done = project.perennial("record", "night-1")
-    assert {"outcome": "promoted", "branch": "run/night-1"}.items() <= done.items()
-    assert remote_refs(project)["heads/main"] == head(other)
+    done = project.perennial(*(("promote", "--push") if promoted_here else ("record", "night-1")))
+    assert {"outcome": "promoted", "branch": f"run/{done['run']}"}.items() <= done.items()
+    refs = remote_refs(project)
+    assert (refs["heads/main"], refs[f"heads/{done['branch']}"]) == (head(other), done["commit"])
 
 
 def test_promote_pushes_only_after_a_yes(project: Project) -> None:

@@ -13,6 +13,10 @@ pathlib.Path("metrics/training.json").write_text(json.dumps({"inputs": inputs}))
 text = pathlib.Path("params.yaml").read_text()
 pathlib.Path("params.yaml").write_text(text.replace("seed: 5\\n", "seed: 6\\n"))
 """
+OTHER_CHAMPION = """
+decision["inputs"] = {"params": {"pins/champion.json": {"version": "v0.0.9"}}}
+pathlib.Path("metrics/decision.json").write_text(json.dumps(decision))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -49,3 +53,14 @@ def test_no_version_is_made_of_it(project: Project, command: tuple[str, ...]) ->
     assert done.returncode == 4
     assert "recorded wrongly: train.seed is 6 in dvc.lock, and the training used 5" in done.stderr
     assert (project.git("for-each-ref"), project.git("ls-remote", "origin", "refs/tags/*")) == (before, "")
+
+
+def test_no_version_is_made_of_a_decision_about_another_champion(tmp_path: Path) -> None:
+    project = make(tmp_path / "base")
+    with (project.folder / "gate.py").open("a") as stream:
+        stream.write(OTHER_CHAMPION)
+    project.git("commit", "-qam", "Gate")
+    project.reproduce()
+    done = project.run("perennial", "record", "night-1")
+    assert (done.returncode, project.tags()) == (4, [])
+    assert 'version in pins/champion.json is null in dvc.lock, and gate used "v0.0.9"' in done.stderr

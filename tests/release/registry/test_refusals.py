@@ -1,5 +1,6 @@
 """Git servers that refuse a push, each a real one: nothing is lost, nothing piles up, the reason is shown."""
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -90,6 +91,7 @@ def test_what_a_server_refuses_is_kept_once_and_pushed_when_it_no_longer_does(na
     print(f"{name}: {first['message']}")
     assert [first["outcome"], second["outcome"]] == ["kept", "kept"], first
     assert words in first["message"]
+    assert json.loads((project.folder / "runs" / "night-1" / "run.json").read_text())["recorded"] == "kept"
     assert first["commit"] == second["commit"]
     place = "unpushed/night-1" if world.waiting() else "origin/run/night-1"  # the server may take a branch
     assert f"the commit is kept on {place}" in second["message"]

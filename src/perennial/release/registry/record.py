@@ -150,7 +150,7 @@ def _record(
     version = opened.registry.at(made.commit)
     if rejected is not None:
         return _unchanged(made, version) if made.committed_before else _reject(made, rejected)
-    half_pushed = version is not None and version in opened.registry.unassigned
+    half_pushed = version in opened.registry.unassigned
     if version is not None and not half_pushed:
         return _unchanged(made, version)
     if half_pushed or not config.gate.approval or by_hand is not None:
