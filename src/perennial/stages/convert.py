@@ -5,7 +5,7 @@ import logging
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -166,10 +166,16 @@ def _write(
     )
     written: dict[Split, list[SplitManifest]] = {}
     lost = Lost()
+    flushed: Callable[[], None] | None = None
     for shard, own in zip(shards, parts, strict=True):
         records = _noting(islice(encoded, len(own)), lost, shard.source, source.splits[shard.source])
         entry = sharding.write_shard(folder / shard.name, records, len(source.classes))
         written.setdefault(shard.split, []).append(entry)
+        if flushed:
+            flushed()
+        flushed = threads.start(partial(files.sync, folder / shard.name))  # while the next shard is made
+    if flushed:
+        flushed()
     found = {split: _split(entries) for split, entries in written.items()}
     if config.dataset.layout == "perennial" and "validation" not in found:
         found["validation"] = SplitManifest(examples=0, per_class=[0] * len(source.classes), shards=[])

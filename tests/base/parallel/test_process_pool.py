@@ -172,6 +172,25 @@ def test_every_consumer_gets_every_chunk_in_order_and_an_error_of_one_is_raised(
         threads.feed(iter([b"a", b"b"]), b"nothing".index)
 
 
+def test_a_process_that_keeps_freed_blocks_has_no_page_faults_for_the_next_ones():
+    code = """import resource
+from perennial.base.parallel import process_pool
+process_pool.keep_freed_blocks()
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        blocks = [bytearray(4 << 20) for _ in range(2)]
+        for block in blocks:
+            block[::4096] = block[::4096]
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+first = faults()
+print(first, faults())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    first, again = map(int, done.stdout.split())
+    assert again < first / 4
+
+
 def test_code_that_changed_while_processes_loaded_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source_code, "AT_START", {})
     source_code.note_start()

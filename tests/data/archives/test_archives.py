@@ -227,6 +227,12 @@ def test_the_target_is_the_decompressed_stream_itself(tmp_path):
     assert expanded(tmp_path, gzip.compress(content)).read_bytes() == content
 
 
+def test_a_tar_file_that_was_replaced_since_its_check_is_read_anew(tmp_path):
+    target = expanded(tmp_path, gzip.compress(PHOTO + END))
+    target.write_bytes(entry("b/2.jpg", b"later") + END)
+    assert read(target) == {"b/2.jpg": b"later"}
+
+
 def test_a_plain_tar_file_is_not_copied(tmp_path):
     target = expanded(tmp_path, PHOTO + END)
     assert target.samefile(tmp_path / "archive")

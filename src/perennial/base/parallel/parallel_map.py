@@ -15,9 +15,11 @@ THREADS = 2  # processes that threads replace; more would wait for the interpret
 
 
 def prepare(compute: "ComputeConfig", function: Callable[..., object]) -> None:
-    """Start in advance what a later `map_ordered` of this function needs, unless threads may do."""
+    """Start in advance what a later `map_ordered` of this function needs, or prepare for threads."""
     if compute.engine == "processes" and process_pool.count(compute.processes) > THREADS:
         process_pool.start_server(function)
+    else:
+        process_pool.keep_freed_blocks()
 
 
 def map_ordered(

@@ -1,5 +1,6 @@
 """Tasks in parallel processes of this machine, or in threads."""
 
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -8,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext
 from types import FrameType
@@ -22,7 +24,8 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 WAITING = 2  # finished results that may wait for the caller, per process or core
 # Workers reuse freed blocks up to this size: page faults took a quarter of the time of converting MNIST.
-KEPT_BYTES = str(32 << 20)  # its maximum
+KEPT_BYTES = 32 << 20  # its maximum
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # mallopt(3)
 _given: list[Any] = []  # a worker's function and its shared argument
 _working: list[None] = []  # not empty while a worker runs the function
 _stopped: list[None] = []  # not empty once a worker received SIGTERM
@@ -125,7 +128,7 @@ def start_server(function: Callable[..., object]) -> None:
     """Start the process that workers are forked from; it imports the code of the function and of workers."""
     _context().set_forkserver_preload([function.__module__, __name__])
     for variable in ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"):
-        os.environ.setdefault(variable, KEPT_BYTES)
+        os.environ.setdefault(variable, str(KEPT_BYTES))
     with process.signals_held():
         resource_tracker.ensure_running()  # first, because it ends with these signals unblocked
         # A signal to the whole group would end what starts here with a traceback, and the workers with it.
@@ -134,6 +137,13 @@ def start_server(function: Callable[..., object]) -> None:
             forkserver.ensure_running()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def keep_freed_blocks() -> None:
+    """Let this process, whose threads work, reuse freed blocks as workers do."""
+    for option in (TRIM_THRESHOLD, MMAP_THRESHOLD):
+        with suppress(AttributeError):  # only glibc has the function
+            ctypes.CDLL(None).mallopt(option, KEPT_BYTES)
 
 
 def _context() -> ForkServerContext:

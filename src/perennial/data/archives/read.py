@@ -37,6 +37,7 @@ _PAX_RECORD = re.compile(rb"([1-9][0-9]{0,8}) ([^=\n]+)=")
 # isal's type stubs declare the error as an instance.
 DAMAGED = (cast("type[Exception]", IsalError), lzma.LZMAError, OSError, ValueError, EOFError)
 XZ_MEMORY_BYTES = 1 << 28  # `xz -9` needs a quarter of it
+_checked: dict[tuple[int, ...], list["Member"]] = {}  # of the last tar file that was checked and not read yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +79,22 @@ def contents(tar: Path, inner: Member | None = None) -> list[Member]:
     """The files and folders in a plain tar file, or in one that is its member, sorted by name."""
     if not tar.is_file():
         raise DataError(f"{tar} does not exist; `dvc repro download` fetches the archive that it comes from")
+    known = _checked.pop(_state(tar), None) if inner is None else None
     shown = tar if inner is None else tar / inner.name
-    return sorted(walk(tar, shown, LIMITS, inner), key=lambda member: member.name)
+    return sorted(known or walk(tar, shown, LIMITS, inner), key=lambda member: member.name)
+
+
+def check(tar: Path, archive: Path, limits: ArchiveLimits) -> None:
+    """Check every member of a plain tar file; errors name the archive it was made from."""
+    found = list(walk(tar, archive, limits))
+    _checked.clear()
+    if limits == LIMITS:  # those of `contents`, which need not walk through this file again
+        _checked[_state(tar)] = found
+
+
+def _state(tar: Path) -> tuple[int, ...]:
+    found = tar.stat()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def content(tar: Path, member: Member) -> bytes:

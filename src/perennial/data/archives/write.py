@@ -19,7 +19,7 @@ from perennial.base import files
 from perennial.base.errors import DataError
 from perennial.base.parallel import threads
 from perennial.data.archives.folder import folder_contents
-from perennial.data.archives.read import BLOCK_BYTES, END, Member, decompressed, format_of, walk
+from perennial.data.archives.read import BLOCK_BYTES, END, Member, check, decompressed, format_of
 from perennial.data.archives.safety import LIMITS, LOCAL_NAMES, ArchiveLimits, Names
 
 ARCHIVES = (".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".tbz2", ".tar", ".zip")
@@ -127,8 +127,7 @@ def inflate(archive: Path, compression: str, stream: BinaryIO, limits: ArchiveLi
 def _check(tar: Path, archive: Path, limits: ArchiveLimits) -> None:
     if tar.stat().st_size > limits.bytes:
         raise DataError(f"{archive} holds more than {limits.bytes} bytes")
-    for _ in walk(tar, archive, limits):
-        pass
+    check(tar, archive, limits)
 
 
 def _link(file: Path, target: Path) -> None:
