@@ -76,3 +76,21 @@ def test_without_a_table_there_are_no_columns(pictures):
     download(pictures)
     convert(pictures)
     assert not (pictures.paths.records / further.FILE).exists()
+
+
+def test_images_of_a_group_are_converted_into_one_split(load):
+    named = {"path": "labels.csv", "file": "image", "label": "class", "group": "owner"}
+    config = load(
+        **{"dataset.name": "image_folder", "dataset.path": "own", "dataset.table": named,
+           "dataset.validation_fraction": 0.25, "dataset.test_fraction": 0.25}
+    )  # fmt: skip
+    rows = ["image,class,owner"]
+    for number in range(48):
+        files.write_bytes(config.dataset.path / "images" / f"{number}.png", raw.encoded(raw.picture(number)))
+        rows.append(f"{number}.png,{'ab'[number % 2]},owner {number // 4}")
+    files.write_bytes(config.dataset.path / "labels.csv", "\n".join(rows).encode())
+    download(config)
+    convert(config)
+    owners = [set(further.read(config.paths.records, split).values("owner")) for split in SPLITS]
+    assert list(map(len, owners)) == [7, 2, 3]
+    assert len(set.union(*owners)) == 12

@@ -131,6 +131,7 @@ def _shards(config: Config, source: Source, kept: Indices) -> list[PlannedShard]
             fraction=options.validation_fraction,
             seed=options.seed,
             test_fraction=options.test_fraction,
+            group=options.table.group_column if options.table else None,
         )
     return [replace(shard, indices=kept[shard.source][shard.indices]) for shard in planned]
 

@@ -54,6 +54,15 @@ def test_what_cannot_have_several_labels_is_refused_by_name(values: dict[str, ob
         set_values(options.defaults(), several | table | values | others)
 
 
+def test_groups_are_refused_where_they_would_not_be_kept() -> None:
+    values = {"dataset.name": "image_folder", "dataset.table": {**TABLE, "group": "patient"}}
+    read_ = check(read(set_values(options.defaults(), values).text)).dataset.table
+    assert read_ is not None
+    assert read_.group_column == "patient"
+    with pytest.raises(ConfigError, match=r"dataset\.layout slim knows no groups"):
+        set_values(options.defaults(), {**values, "dataset.layout": "slim"})
+
+
 def test_keys_and_values_of_splits_are_text_as_in_the_table() -> None:
     text = with_table(TABLE).replace("split: phase", 'split: {is_test: {1: test, "0": train}}')
     table = check(read(text)).dataset.table

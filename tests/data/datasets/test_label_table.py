@@ -486,3 +486,25 @@ def test_a_table_takes_no_memory_out_of_proportion(monkeypatch, name, text):
     member = archives.Member(name, 0, len(text))
     with pytest.raises(DataError, match="so it is no table of labels"):
         table_rows.read(name, member, lambda _: text.encode())
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("1.png,cat,test,ann\n2.png,dog,train,bob\n3.png,cat,train,ann\n",
+         r"1 groups in two splits: .*line 4: 'images/3.png' of 'ann' is for train, .*line 2 for test"),
+        ("1.png,cat,train,ann\n2.png,dog,train,\n3.png,cat,test,\n1.png,cat,train,bob\n",
+         "1 images in two groups: .*line 5: 'images/1.png'"),
+    ],
+)  # fmt: skip
+def test_images_of_a_group_must_be_in_one_split(read, rows, message):
+    columns = {"file": "file", "label": "label", "split": "split", "group": "owner"}
+    with pytest.raises(DataError, match=message):
+        read(IMAGES, {"labels.csv": "file,label,split,owner\n" + rows}, **columns)
+
+
+def test_a_column_of_groups_is_one_of_the_further_columns_and_must_exist(read):
+    text = "\n".join(f"{name},{label},ann" for name, label in ROWS)
+    assert read(IMAGES, {"labels.csv": text}, **BARE, group=3).columns == ("column 3",)
+    with pytest.raises(DataError, match=r"no columns 'owner', which dataset\.table names"):
+        read((), {"labels.csv": table()}, **PLAIN, group="owner")

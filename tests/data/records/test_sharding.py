@@ -1,10 +1,12 @@
 """Which examples each shard holds."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from perennial.base.choices import SPLITS
 from perennial.base.errors import DataError
 from perennial.data.datasets.dataset import Examples, Source
 from perennial.data.records import sharding
@@ -23,8 +25,15 @@ def source(**splits):
     return Source(classes=("cat", "dog"), splits=splits)
 
 
-def planned(given, *, shards="auto", fraction=0.25, seed=0):
-    return sharding.plan("pets", given, shards=shards, fraction=fraction, seed=seed)
+def planned(given, *, shards="auto", fraction=0.25, seed=0, group=None):
+    return sharding.plan("pets", given, shards=shards, fraction=fraction, seed=seed, group=group)
+
+
+def grouped(labels, owners):
+    """A source with a column of owners."""
+    names = tuple(f"{number:03}.png" for number in range(len(labels)))
+    train = replace(examples(labels, names=names), further=tuple((owner, "") for owner in owners))
+    return replace(source(train=train), columns=("owner", "site"))
 
 
 def numbers(shards, split):
@@ -223,3 +232,43 @@ def test_visual_wake_words_are_dealt_out_to_slims_files():
     assert [planned[0].name, planned[100].name] == ["train.record-00000-of-00100", "val.record-00000-of-00010"]
     ordered = sorted(source.splits["train"].names)
     assert names_of(planned[:100], source) == [ordered[shard::100] for shard in range(100)]
+
+
+def test_groups_stay_whole_and_keep_their_split_when_others_are_added():
+    owners = [f"owner {number // 4}" for number in range(240)]
+    labels = [number // 4 % 2 for number in range(240)]
+    before, after = (planned(grouped(labels[:size], owners[:size]), group="owner") for size in (200, 240))
+    split_of = [
+        {owners[number]: split for split in SPLITS for number in numbers(shards, split)}
+        for shards in (before, after)
+    ]
+    for shards, found, size in ((before, split_of[0], 200), (after, split_of[1], 240)):
+        for split in SPLITS:
+            own = numbers(shards, split)
+            assert {owner for owner, of in found.items() if of == split} == {owners[number] for number in own}
+            assert {labels[number] for number in own} == {0, 1}
+        assert sum(len(numbers(shards, split)) for split in SPLITS) == size
+        assert len(numbers(shards, "test")) == pytest.approx(size / 10, abs=4)
+    assert sum(split_of[1][owner] == split for owner, split in split_of[0].items()) >= 45
+
+
+def test_an_image_without_a_group_is_one_of_its_own():
+    shards = planned(grouped(TWO, [""] * 40), group="owner")
+    assert [len(numbers(shards, split)) for split in SPLITS] == [28, 8, 4]
+
+
+def test_a_class_of_one_group_cannot_be_held_out():
+    owners = ["ann" if label else f"owner {number}" for number, label in enumerate(TWO)]
+    with pytest.raises(DataError, match="class 'dog' is in 1 groups of 'owner', too few to hold one out"):
+        planned(grouped(TWO, owners), group="owner")
+
+
+def test_groups_of_several_labels_stay_whole():
+    owners = [f"owner {number // 4}" for number in range(40)]
+    labels = np.array([[1, number % 8 == 0] for number in range(40)], np.uint8)
+    given = grouped(labels, owners)
+    train = replace(given.splits["train"], labels=labels)
+    shards = planned(replace(given, splits={"train": train}, task="multilabel"), group="owner")
+    found = {split: {owners[number] for number in numbers(shards, split)} for split in SPLITS}
+    assert all(found.values())
+    assert sum(map(len, found.values())) == 10

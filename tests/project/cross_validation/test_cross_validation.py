@@ -11,11 +11,11 @@ import numpy as np
 import PIL.Image
 import psutil
 import pytest
-from support import tagged
+from support import raw, tagged
 from support.checkout import wait_until
 from support.training import ROOT, change_params, initialize_weights, prepare
 
-from perennial.base import config
+from perennial.base import config, files
 from perennial.base.choices import SPLITS
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.data.records import columns
@@ -125,6 +125,27 @@ def test_an_image_and_a_smaller_copy_of_it_are_in_one_fold(tmp_path, monkeypatch
     for each, fold_ in zip(fields, found.held_out.tolist(), strict=True):
         folds_of.setdefault(Path(each.filename).name[:2], []).append(fold_)
     assert all(len(each) == 2 and len(set(each)) == 1 for each in folds_of.values())
+
+
+def test_images_of_a_group_of_the_table_are_in_one_fold(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = ["file,label,owner"]
+    for number in range(24):
+        file = tmp_path / "photos" / f"{number:02}.png"
+        files.write_bytes(file, raw.encoded(raw.picture(number)))
+        rows.append(f"{file.name},{'ab'[number % 2]},{number // 3 if number else ''}")
+    files.write_bytes(tmp_path / "photos" / "labels.csv", "\n".join(rows).encode())
+    named = {"path": "labels.csv", "file": "file", "label": "label", "group": "owner"}
+    values = {"dataset.name": "image_folder", "dataset.path": "photos", "dataset.table": named}
+    prepare(tmp_path, values)
+    ready(tmp_path, **values)
+    found = CrossValidation(PARAMS, 3, pinned=True)
+    owners = [owner for split in SPLITS for owner in columns.read(found.records.folder, split).values("owner")]
+    folds_of = {owner: set[int]() for owner in owners if owner}
+    for owner, fold_ in zip(owners, found.held_out.tolist(), strict=True):
+        folds_of.get(owner, set()).add(fold_)
+    assert sorted(map(len, folds_of.values())) == [1] * 8
+    assert len(set.union(*folds_of.values())) == 3
 
 
 def test_more_folds_than_groups_of_images_are_refused(pipeline):

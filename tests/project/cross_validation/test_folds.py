@@ -47,7 +47,7 @@ def test_a_fold_is_a_function_of_the_images_and_divides_no_group(labels, count, 
         own = [found[groups.of == group][0] for group in np.flatnonzero(groups.strata == label)]
         assert len(own) < 2 or len(set(own)) > 1, "all of a class would be held out at once"
     rest = np.flatnonzero(folds.assigned(groups, CLASSES, count, 0) != 0)
-    validates = folds.validated(groups, rest, 0.2, "salt")
+    validates = splits.held_out_groups(groups, rest, fraction=0.2, salt="salt")
     assert set(validates.tolist()) < set(rest.tolist()) or not len(rest)
 
 
@@ -71,5 +71,10 @@ def test_validation_in_a_fold_is_cut_as_convert_cuts_it():
     groups = groups_of(names, labels)
     rest = np.arange(40)
     chosen = splits.held_out(groups.strata, fraction=0.2, salt="salt", names=groups.names)
-    assert set(folds.validated(groups, rest, 0.2, "salt").tolist()) == set(np.flatnonzero(chosen).tolist())
-    assert len(folds.validated(groups, rest, 0.0, "salt")) == 0
+    found = splits.held_out_groups(groups, rest, fraction=0.2, salt="salt")
+    assert set(found.tolist()) == set(np.flatnonzero(chosen).tolist())
+    assert len(splits.held_out_groups(groups, rest, fraction=0.0, salt="salt")) == 0
+
+
+def test_equal_values_are_connected_and_empty_texts_are_not():
+    assert folds.equal(["b", "", "a", "b", "", "b"]) == [(0, 3), (3, 5)]

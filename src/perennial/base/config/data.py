@@ -26,7 +26,7 @@ from perennial.base.config.fields import (
 )
 from perennial.base.config.networks import BY_NAME, LAPTOP, NAMES, PRETRAINED, network_name
 
-TABLE_KEYS = "path, file, label, split, separator, classes, unlabelled"
+TABLE_KEYS = "path, file, label, split, separator, classes, unlabelled, group"
 
 
 def _texts(value: Any) -> Any:
@@ -68,6 +68,7 @@ class TableConfig(Section):
     unlabelled: Annotated[list[str] | None, BeforeValidator(_texts)] = (
         None  # cells without a label; null: usual
     )
+    group: Column | None = None  # images with the same value, as of a patient, stay in the same split
 
     @property
     def paths(self) -> dict[Split | None, str]:
@@ -75,6 +76,11 @@ class TableConfig(Section):
         if isinstance(self.path, str):
             return {None: self.path}
         return {split: self.path[split] for split in SPLITS if split in self.path}
+
+    @property
+    def group_column(self) -> str | None:
+        """The name of the column of groups among the further columns."""
+        return f"column {self.group}" if isinstance(self.group, int) else self.group
 
     @property
     def has_header(self) -> bool:
@@ -91,7 +97,7 @@ class TableConfig(Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        columns = [self.file, *(self.label if isinstance(self.label, list) else [self.label])]
+        columns = [self.file, self.group, *(self.label if isinstance(self.label, list) else [self.label])]
         columns.append(self.split if not isinstance(self.split, dict) else None)
         named = [column for column in columns if column is not None]
         by_split = isinstance(self.path, dict)
@@ -171,6 +177,8 @@ class DatasetConfig(Section):
             )
         if self.table is not None and self.name != "image_folder":
             raise ValueError(f"dataset.table is for dataset.name image_folder, got {self.name}; set it to null")
+        if self.table is not None and self.table.group is not None and self.layout == "slim":
+            raise ValueError("dataset.layout slim knows no groups, and dataset.table has a column of them")
         return self
 
     @model_validator(mode="after")

@@ -29,6 +29,10 @@ class Columns:
     names: tuple[str, ...]
     rows: list[tuple[str, ...]]  # N rows; empty texts for a record without a row in the file
 
+    def values(self, name: str) -> list[str]:
+        """The values of a column, [N]."""
+        return [row[self.names.index(name)].strip() for row in self.rows]
+
 
 def write(folder: Path, names: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
     """Write the file: rows of split, file name, class and the further columns, sorted by the first two."""

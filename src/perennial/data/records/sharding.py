@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +62,15 @@ class ShardPart:
     labels: LabelArray
 
 
+class Cut(NamedTuple):
+    """A split to cut from train: a share of each class, chosen by the SHA-256 of a salt and the names."""
+
+    split: Split
+    share: float
+    salt: str
+    group: str | None  # the column whose equal values stay together
+
+
 def plan(
     dataset: str,
     source: Source,
@@ -70,11 +79,13 @@ def plan(
     fraction: float,
     seed: int,
     test_fraction: float = 0.1,
+    group: str | None = None,
 ) -> list[PlannedShard]:
     """Plan the shards of train, validation and test; splits that the source lacks are cut from train.
 
     `test_fraction` is a share of all examples, `fraction` the share of the rest that is for validation; with 0
-    it has no shards. Images of traffic that were drawn at random are divided between test and validation.
+    it has no shards. Examples with the same value in the column `group` stay together. Images of traffic that
+    were drawn at random are divided between test and validation.
     """
     train, kinds = source.splits["train"], _kinds(source)
     chosen: dict[Split, list[tuple[Split, NDArray[np.int64]]]] = {
@@ -83,23 +94,21 @@ def plan(
         if examples is not train
     }
     rest, drawn = np.flatnonzero(kinds != DRAWN), np.flatnonzero(kinds == DRAWN)
-    cuts: tuple[tuple[Split, float, str], ...] = (
-        ("test", test_fraction, TEST_SALT),
-        ("validation", fraction, str(seed)),
-    )
-    for split, share, salt in cuts:
-        if share and split not in source.splits:
-            held_out = _held_out(dataset, source, split, rest, share, salt)
+    test = Cut(split="test", share=test_fraction, salt=TEST_SALT, group=group)
+    for cut in (test, Cut(split="validation", share=fraction, salt=str(seed), group=group)):
+        if cut.share and cut.split not in source.splits:
+            held_out = _held_out(dataset, source, cut, rest)
             if held_out.any():
-                chosen[split] = [("train", rest[held_out])]
+                chosen[cut.split] = [("train", rest[held_out])]
                 rest = rest[~held_out]
     chosen["train"] = [("train", rest)]
     in_test = np.ones(len(drawn), np.bool_)
     if "validation" in chosen and train.names:
         in_test = splits.half(DRAWN_SALT, [train.names[index] for index in drawn.tolist()])
-    for split, indices in (("test", drawn[in_test]), ("validation", drawn[~in_test])):
+    measured: dict[Split, NDArray[np.int64]] = {"test": drawn[in_test], "validation": drawn[~in_test]}
+    for into, indices in measured.items():
         if len(indices):
-            chosen.setdefault(split, []).append(("train", indices))
+            chosen.setdefault(into, []).append(("train", indices))
     planned = []
     for split in (split for split in SPLITS if split in chosen):
         ranges = [
@@ -119,9 +128,7 @@ def _kinds(source: Source) -> NDArray[np.uint8]:
     return np.zeros(len(train.labels), np.uint8) if train.kinds is None else train.kinds
 
 
-def _held_out(
-    dataset: str, source: Source, split: Split, indices: NDArray[np.int64], share: float, salt: str
-) -> NDArray[np.bool_]:
+def _held_out(dataset: str, source: Source, cut: Cut, indices: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Choose the training examples, mask bool [M], that another split gets; chosen images never leave train."""
     train = source.splits["train"]
     own = indices[_kinds(source)[indices] == 0]
@@ -129,17 +136,40 @@ def _held_out(
     of_own = label_arrays.per_class(train.labels[own], len(source.classes))
     for label in np.flatnonzero((counts == 1) & (of_own == 1)):
         raise DataError(
-            f"{dataset}: no {split} split can be cut: class {source.classes[label]!r} has 1 example, "
+            f"{dataset}: no {cut.split} split can be cut: class {source.classes[label]!r} has 1 example, "
             "too few to hold one out"
         )
+    held_out = np.zeros(len(train.labels), np.bool_)
+    if cut.group is not None:
+        held_out[own] = _held_out_groups(dataset, source, cut, cut.group, own)
+        return held_out[indices]
     several = train.labels.ndim == 2
     if not several:
         own = own[of_own[train.labels[own]] > 1]  # the only one of a class stays
     names = [name for index in own if (name := train.names[index])] if train.names else ()
-    held_out = np.zeros(len(train.labels), np.bool_)
-    cut = splits.held_out_several if several else splits.held_out
-    held_out[own] = cut(train.labels[own], fraction=share, salt=salt, names=names)
+    choose = splits.held_out_several if several else splits.held_out
+    held_out[own] = choose(train.labels[own], fraction=cut.share, salt=cut.salt, names=names)
     return held_out[indices]
+
+
+def _held_out_groups(
+    dataset: str, source: Source, cut: Cut, group: str, own: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Choose examples, mask bool [M], by whole groups; one without a value is a group of its own."""
+    train, column = source.splits["train"], source.columns.index(group)
+    names = [train.further[index][column].strip() or f"/{train.names[index]}" for index in own.tolist()]
+    values, of = np.unique(np.array(names, object), return_inverse=True)
+    found = splits.whole_groups(of, values.tolist(), labels := train.labels[own], len(source.classes))
+    held_out = np.isin(
+        of, splits.held_out_groups(found, np.arange(len(values)), fraction=cut.share, salt=cut.salt)
+    )
+    for label in np.unique(labels).tolist() if labels.ndim == 1 else ():
+        if held_out[labels == label].all() or not held_out[labels == label].any():
+            raise DataError(
+                f"{dataset}: no {cut.split} split can be cut: class {source.classes[label]!r} is in "
+                f"{len(np.unique(of[labels == label]))} groups of {group!r}, too few to hold one out"
+            )
+    return held_out
 
 
 def _even(examples: Examples, count: int, shards: int | Literal["auto"]) -> list[range]:

@@ -3,9 +3,12 @@
 import hashlib
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from perennial.data.tfrecord.label_arrays import LabelArray
 
 RANKED_AT_ONCE = 4096
 NO_LABEL = -1
@@ -71,6 +74,33 @@ def held_out_several(
         if not held[label]:
             hold(order[labels[order, label] > 0], 1)
     return chosen
+
+
+class Groups(NamedTuple):
+    """G groups of N examples, each of which stays whole."""
+
+    of: NDArray[np.int64]  # the group of each example, [N]
+    names: Sequence[str]  # of each group
+    strata: NDArray[np.int64]  # the rarest label of each group, [G]; without any, the number of the classes
+
+
+def whole_groups(of: NDArray[np.int64], names: Sequence[str], labels: LabelArray, classes: int) -> Groups:
+    """The groups with these names, given that of each example and its labels."""
+    has = np.zeros((len(names), classes + 1), np.int64)
+    examples, columns = labels.nonzero() if labels.ndim == 2 else (np.arange(len(labels)), labels)
+    has[of[examples], columns] = 1
+    has[:, classes] = ~has.any(axis=1)
+    return Groups(of, names, np.where(has, has.sum(axis=0), len(names) + 1).argmin(axis=1))
+
+
+def held_out_groups(
+    groups: Groups, among: NDArray[np.int64], *, fraction: float, salt: str
+) -> NDArray[np.int64]:
+    """Choose groups to hold out among some: a share of those of each rarest label; the only one of it stays."""
+    strata = groups.strata[among]
+    candidates = among[np.bincount(strata)[strata] > 1] if fraction else among[:0]
+    names = [groups.names[group] for group in candidates.tolist()]
+    return candidates[held_out(groups.strata[candidates], fraction=fraction, salt=salt, names=names)]
 
 
 def half(salt: str, names: Sequence[str]) -> NDArray[np.bool_]:

@@ -3,7 +3,6 @@
 import hashlib
 import logging
 import shutil
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +10,13 @@ from numpy.typing import NDArray
 
 from perennial.base import config as configuration
 from perennial.base import files
+from perennial.base.choices import SPLITS
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, DataError
 from perennial.base.project.pins import WeightsPin
 from perennial.base.stage_state import stage_inputs
-from perennial.data.records import manifest
+from perennial.data.records import columns, manifest, splits
+from perennial.data.records.splits import Groups
 from perennial.data.validation import integrity
 from perennial.data.validation.policy import HashedRecords
 from perennial.data.validation.problems import describe
@@ -78,24 +79,28 @@ class CrossValidation:
             for folder in (own.paths.records, own.paths.work):
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def _grouped(self) -> folds.Groups:
-        """The images with those that validation would call equal or alike, as one group each."""
+    def _grouped(self) -> Groups:
+        """The images with those that validation would call equal or alike, or of one group of the table."""
         records, bits = self.records, self.config.validation.near_duplicate_bits
         _, same = np.unique(records.images.column("pixels"), axis=0, return_inverse=True)
-        order = np.argsort(same, kind="stable").tolist()
-        pairs = [pair for pair in pairwise(order) if same[pair[0]] == same[pair[1]]]
+        pairs = folds.equal(same.tolist())
+        table = self.config.dataset.table
+        if table is not None and table.group_column is not None:
+            found = [columns.read(records.folder, split) for split in SPLITS if split in self.data.splits]
+            pairs += folds.equal([value for part in found if part for value in part.values(table.group_column)])
         alike, complete = ([], True) if bits is None else records.alike(np.arange(len(same)), bits, PAIRS)
         if not complete:
             log.warning("too many images look alike to compare all; some may be in two folds")
         digests = [bytes(each).hex() for each in records.images.column("sha256")]
         return folds.grouped(digests, self._labels, len(self.data.classes), [*pairs, *alike])
 
-    def _divided(self, number: int, groups: folds.Groups, of_groups: NDArray[np.int64]) -> fold.Parts:
+    def _divided(self, number: int, groups: Groups, of_groups: NDArray[np.int64]) -> fold.Parts:
         """The images of each split of a fold; as large a part of the rest validates as in the project."""
         counts = {split: part.examples for split, part in self.data.splits.items()}
         share = counts.get("validation", 0) / max(sum(counts.values()) - counts.get("test", 0), 1)
         salt = f"validation of fold {number} {self.config.dataset.seed}"
-        validates = folds.validated(groups, np.flatnonzero(of_groups != number), share, salt)
+        rest = np.flatnonzero(of_groups != number)
+        validates = splits.held_out_groups(groups, rest, fraction=share, salt=salt)
         tests, stops = self.held_out == number, np.isin(groups.of, validates)
         train = np.flatnonzero(~tests & ~stops)
         return {"train": train, "validation": np.flatnonzero(stops), "test": np.flatnonzero(tests)}

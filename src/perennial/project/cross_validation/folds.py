@@ -1,22 +1,21 @@
 """Which images a fold holds out: a function of digests, labels and seed; alike images stay together."""
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from itertools import pairwise
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
 from perennial.data.records import splits
+from perennial.data.records.splits import Groups
 from perennial.data.tfrecord.label_arrays import LabelArray
 
 
-class Groups(NamedTuple):
-    """G groups of N images, each of which stays whole."""
-
-    of: NDArray[np.int64]  # the group of each image, [N]
-    names: list[str]  # of each group: the lowest digest of its images
-    strata: NDArray[np.int64]  # the rarest label of each group, [G]; without any, the number of the classes
+def equal(values: Sequence[str | int]) -> list[tuple[int, int]]:
+    """The pairs of numbers that connect all equal values; an empty text equals no other."""
+    there = sorted((value, number) for number, value in enumerate(values) if value != "")
+    return [(one, other) for (value, one), (next_, other) in pairwise(there) if value == next_]
 
 
 def grouped(digests: Sequence[str], labels: LabelArray, classes: int, pairs: Iterable[Sequence[int]]) -> Groups:
@@ -25,12 +24,7 @@ def grouped(digests: Sequence[str], labels: LabelArray, classes: int, pairs: Ite
     links = scipy.sparse.coo_array((np.ones(len(one)), (one, other)), (len(digests), len(digests)))
     count, of = scipy.sparse.csgraph.connected_components(links, directed=False)
     names = dict(sorted(zip(of.tolist(), digests, strict=True), reverse=True))  # the lowest digest comes last
-    has = np.zeros((count, classes + 1), np.int64)
-    images, columns = labels.nonzero() if labels.ndim == 2 else (np.arange(len(labels)), labels)
-    has[of[images], columns] = 1
-    has[:, classes] = ~has.any(axis=1)
-    strata = np.where(has, has.sum(axis=0), count + 1).argmin(axis=1)
-    return Groups(of, [names[group] for group in range(count)], strata)
+    return splits.whole_groups(of, [names[group] for group in range(count)], labels, classes)
 
 
 def assigned(groups: Groups, classes: Sequence[str], count: int, seed: int) -> NDArray[np.int64]:
@@ -50,11 +44,3 @@ def assigned(groups: Groups, classes: Sequence[str], count: int, seed: int) -> N
         first = int(splits.ranks(f"first fold {seed}", [*classes, ""][stratum : stratum + 1])[0]) % count
         found[members] = ((2 * ends - sizes) * count // (2 * ends[-1]) + first) % count
     return found
-
-
-def validated(groups: Groups, rest: NDArray[np.int64], share: float, salt: str) -> NDArray[np.int64]:
-    """The groups among `rest` that validate the training with the others, cut as convert cuts them."""
-    strata = groups.strata[rest]
-    candidates = np.flatnonzero(np.bincount(strata)[strata] > 1) if share else rest[:0]
-    names = [groups.names[group] for group in rest[candidates].tolist()]
-    return rest[candidates[splits.held_out(strata[candidates], fraction=share, salt=salt, names=names)]]

@@ -38,6 +38,7 @@ class Labelled(NamedTuple):
     place: str  # of the row
     cell: str | None = None  # that holds the labels, if one does
     left_out: bool = False  # because the cell says that it has no label
+    group: str = ""
 
 
 class Labels(NamedTuple):
@@ -115,6 +116,8 @@ def _of_images(rows: Sequence[tuple[str, Labelled]], wrong: Wrong, *, several: b
             wrong[kind].append(f"{new.place}: {name!r} is {one!r} and {other!r}")
         elif before.split != new.split:
             wrong["images in two splits"].append(f"{new.place}: {name!r}")
+        elif before.group != new.group:
+            wrong["images in two groups"].append(f"{new.place}: {name!r}")
     return found
 
 
@@ -171,7 +174,9 @@ def _rows(
             labels = _of_columns(table, row, place, wrong, several=several)
         further = tuple(values.get(column, "") for column in columns)
         named_labels = None if labels is None else tuple(sorted(labels))
-        yield files[0], Labelled(named_labels, split or folder_split(files[0]), further, place, cell)
+        group = "" if table.group is None else row[table.group].strip()
+        of_split = split or folder_split(files[0])
+        yield files[0], Labelled(named_labels, of_split, further, place, cell, group=group)
 
 
 def _is_wrong(
@@ -247,7 +252,13 @@ def _note_wrong(found: Mapping[str, Labelled], wrong: Wrong) -> None:
             for name, each in found.items()
             if folder_split(name) not in {None, each.split}
         ]
+    first: dict[str, Labelled] = {}
     for name, each in found.items():
+        if each.group and (other := first.setdefault(each.group, each)).split != each.split:
+            what = (
+                f"{each.place}: {name!r} of {each.group!r} is for {each.split}, {other.place} for {other.split}"
+            )
+            wrong["groups in two splits"].append(what)
         for label in each.labels or ():
             if re.fullmatch(r"\{[^\[]*\}", label):
                 row = f"{each.place}: {name!r} is {label!r}"

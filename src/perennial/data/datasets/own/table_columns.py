@@ -33,6 +33,7 @@ class Table:
     split: int | None
     words: Mapping[str, Split]  # the splits that values of the column mean
     separator: str | None = None  # of labels in a cell
+    group: int | None = None  # also one of the further columns
     of_split: Split | None = None  # the split of the whole table
 
     @property
@@ -98,6 +99,7 @@ def of(table: TableConfig, name: str, rows: Rows, of_split: Split | None) -> Tab
         split=None if split is None else number(split),
         words=words,
         separator=table.separator,
+        group=None if table.group is None else number(table.group),
         of_split=of_split,
     )
 
