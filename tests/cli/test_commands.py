@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support import finished, forks
+from support.edits import edit
 from typer.testing import CliRunner
 
 from perennial.base import documents, files
@@ -223,7 +224,7 @@ def test_one_of_several_workers_notes_how_long_a_stage_took(workspace, monkeypat
 
 def test_a_stage_reads_the_file_that_params_names(workspace):
     other = Path("params.yaml").rename("other.yaml")
-    other.write_text(other.read_text().replace("work: .work", "work: elsewhere"))
+    edit(other, "work: .work", "work: elsewhere")
     perennial("download", "--params", "other.yaml")
     assert Path("elsewhere/downloads").is_dir()
 

@@ -25,6 +25,7 @@ from prefect.settings import PREFECT_API_SSL_CERT_FILE, PREFECT_API_URL, tempora
 from prefect.states import AwaitingRetry, Crashed, Pending
 from ruamel.yaml import YAML
 from support.checkout import Server
+from support.edits import edit
 from support.parameters import change_params
 
 from perennial.base.config import load
@@ -201,7 +202,7 @@ def test_projects_with_other_names_share_a_server_and_leave_pools_and_alerts_alo
     first.server.request("PATCH", "/work_pools/cpu", {"concurrency_limit": 3})
     second.declare(lambda listed: [each.update(name=f"b-{each['name']}") for each in listed])
     automations = second.folder / "infra" / "automations.yaml"
-    automations.write_text(automations.read_text().replace("within: 80", "within: 88"))
+    edit(automations, "within: 80", "within: 88")
     before = [json.dumps(first.server.post(f"/{each}/filter", {})) for each in COLLECTIONS[1:]]
     printed = second.deploy(PERENNIAL_NOTIFY_URL="http://127.0.0.1:9/second")
     after = [json.dumps(first.server.post(f"/{each}/filter", {})) for each in COLLECTIONS[1:]]
@@ -627,7 +628,7 @@ def test_a_pool_of_containers_is_made_from_its_template_and_brought_up_to_date(m
     assert read()["type"] == "kubernetes"  # type: ignore[index]
     assert read()["base_job_template"] == json.loads(file.read_text())  # type: ignore[index]
     assert "template" not in place.deploy()
-    file.write_text(file.read_text().replace('"default": 1,', '"default": 2,'))
+    edit(file, '"default": 1,', '"default": 2,')
     assert f"its template is now that of {Path('infra/pools/kubernetes.json')}" in place.deploy()
     assert read()["base_job_template"] == json.loads(file.read_text())  # type: ignore[index]
     file.write_text("{}")

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from support.checkout import Checkout
+from support.edits import edit
 
 pytestmark = pytest.mark.timing
 
@@ -36,7 +37,7 @@ def tune(checkout, *arguments):
 @pytest.mark.slow
 def test_the_best_settings_are_written_once(checkout):
     file = checkout.folder / "params.yaml"
-    file.write_text(file.read_text().replace("train:\n", "train: # mine\n", 1))
+    edit(file, "train:\n", "train: # mine\n", 1)
     found = json.loads(tune(checkout, "--trials", "4", "--json").stdout)
     best = found["trials"][found["best"]]
     assert found["written"]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from sklearn import metrics as sklearn
 from support import tagged, training
+from support.edits import edit
 from support.training import run
 
 from perennial.base import documents
@@ -85,7 +86,7 @@ def test_a_model_of_one_label_is_not_scored_on_several():
     found = run({**VALUES, "train.max_steps": 1})
     file = found.config.paths.model / "model.json"
     description = documents.read_json(file)
-    file.write_text(file.read_text().replace('"task": "multilabel",', ""))
+    edit(file, '"task": "multilabel",', "")
     assert documents.read_json(file).keys() == description.keys() - {"task"}
     with pytest.raises(DataError, match="the model is multiclass, data/records is multilabel"):
         evaluate(found.config)

@@ -18,6 +18,7 @@ from uuid import uuid4
 
 import httpx
 from support import forks
+from support.edits import edit
 from support.parameters import change_params
 
 ROOT = Path(__file__).parents[2]
@@ -109,7 +110,7 @@ def copy_standin(folder: Path, steps: int) -> None:
     """Write a project of one small stage that takes so many steps, as a repository with DVC."""
     shutil.copytree(STANDIN, folder)
     parameters = folder / "params.yaml"
-    parameters.write_text(parameters.read_text().replace("seconds: 30", f"seconds: {steps / 2}"))
+    edit(parameters, "seconds: 30", f"seconds: {steps / 2}")
     start_repository(folder)
     subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], cwd=folder, check=True)
 

@@ -7,6 +7,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from support.edits import edit
+
 from perennial.base.dvc.pipeline_file import of_project
 
 ROOT = Path(__file__).parents[2]
@@ -45,10 +47,7 @@ class Project:
 
     def edit(self, module: str, old: str, new: str) -> None:
         """Change the installed code of a module."""
-        file = self.packages / "perennial" / module
-        text = file.read_text(encoding="utf-8")
-        assert old in text
-        file.write_text(text.replace(old, new, 1), encoding="utf-8")
+        edit(self.packages / "perennial" / module, old, new, 1)
 
     def write_code(self) -> None:
         """Write code.yaml for the installed code."""

@@ -6,6 +6,7 @@ import os
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.edits import edit
 
 from perennial.base import config
 from perennial.base.config import error_messages
@@ -96,9 +97,7 @@ def replace(params):
     """Loads the parameters after a change of their file's text."""
 
     def change(old, new):
-        text = params.read_text()
-        assert old in text
-        params.write_text(text.replace(old, new, 1))
+        edit(params, old, new, 1)
         return config.load(params)
 
     return change

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from support import installed
+from support.edits import edit
 
 from perennial.base.errors import ConfigError
 from perennial.base.project import code_digests, source_code
@@ -27,12 +28,6 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def edit(file: Path, old: str, new: str) -> None:
-    text = file.read_text(encoding="utf-8")
-    assert old in text
-    file.write_text(text.replace(old, new, 1), encoding="utf-8")
-
-
 def changed(package: Path) -> set[str]:
     """The stages whose digest differs from that of the code that runs."""
     now = code_digests.digests(package=package)
@@ -40,7 +35,7 @@ def changed(package: Path) -> set[str]:
 
 
 def test_a_digest_says_nothing_of_place_comments_and_what_checks_and_moves_things(package: Path) -> None:
-    edit(package / GATE, '"""', '"""Another docstring: ')
+    edit(package / GATE, '"""', '"""Another docstring: ', 1)
     for name in (
         GATE,
         "cli/stage_runner.py",
@@ -56,8 +51,8 @@ def test_a_digest_says_nothing_of_place_comments_and_what_checks_and_moves_thing
 def test_a_statement_changes_the_digests_of_the_stages_that_run_it_and_of_no_other(package: Path) -> None:
     with (package / GATE).open("a", encoding="utf-8") as file:
         file.write("\nNEW = 1\n")
-    edit(package / "model" / "export" / "model_card.md.jinja", "# ", "# A ")
-    edit(package / "data" / "validation" / "page.html.jinja", "<html", "<html ")
+    edit(package / "model" / "export" / "model_card.md.jinja", "# ", "# A ", 1)
+    edit(package / "data" / "validation" / "page.html.jinja", "<html", "<html ", 1)
     assert changed(package) == {"gate", "export", "validate"}
 
 
@@ -91,7 +86,7 @@ def test_other_code_than_code_yaml_names_is_refused_with_both_versions(project: 
 
 def test_a_stage_without_a_digest_is_named(project: Path, tmp_path: Path) -> None:
     file = project / code_digests.FILE
-    edit(file, "  gate:", "  gates:")
+    edit(file, "  gate:", "  gates:", 1)
     with pytest.raises(ConfigError, match=r"no digest of the code of gate,"):
         code_digests.require("gate", project, tmp_path)
     code_digests.require("train", project, tmp_path)
@@ -115,7 +110,7 @@ def test_a_damaged_code_yaml_is_refused_with_its_remedy(text: str, project: Path
 
 
 def test_source_in_the_project_and_a_missing_code_yaml_need_no_comparison(project, tmp_path) -> None:
-    edit(project / code_digests.FILE, "perennial:", "nothing:")
+    edit(project / code_digests.FILE, "perennial:", "nothing:", 1)
     (project / "src" / "perennial").mkdir(parents=True)
     (project / "src" / "perennial" / "__init__.py").touch()
     code_digests.require("train", project, tmp_path)

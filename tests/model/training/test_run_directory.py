@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from support.edits import edit
 
 from perennial.base import documents
 from perennial.base.project import source_code
@@ -25,12 +26,6 @@ def digest(load):
 def package(tmp_path):
     """A copy of the program."""
     return Path(shutil.copytree(source_code.PACKAGE, tmp_path / "package"))
-
-
-def replace(file: Path, old: str, new: str) -> None:
-    text = file.read_text(encoding="utf-8")
-    assert old in text
-    file.write_text(text.replace(old, new), encoding="utf-8")
 
 
 @pytest.mark.fast_rows("train.seed-1", "train.optimizer_options.beta_1-0.8", "preprocessing.image_size-16")
@@ -73,19 +68,19 @@ def test_data_and_start_weights_change_the_fingerprint(digest):
     ],
 )
 def test_a_comment_or_a_docstring_does_not_change_the_fingerprint(digest, package, old, new):
-    replace(package / TRAIN_STEP, old, new)
+    edit(package / TRAIN_STEP, old, new)
     assert digest() == digest(package=package)
 
 
 def test_an_operator_changes_the_fingerprint(digest, package):
-    replace(package / TRAIN_STEP, "(average - weight) * share", "(average + weight) * share")
+    edit(package / TRAIN_STEP, "(average - weight) * share", "(average + weight) * share")
     assert digest() != digest(package=package)
 
 
 def test_a_new_module_changes_the_fingerprint_once_it_is_imported(digest, package):
     (package / "model" / "models" / "new.py").write_text("A = 1\n")
     assert digest() == digest(package=package)
-    replace(package / TRAIN_STEP, "import keras\n", "import keras\nfrom perennial.model.models import new\n")
+    edit(package / TRAIN_STEP, "import keras\n", "import keras\nfrom perennial.model.models import new\n")
     assert digest() != digest(package=package)
 
 
@@ -104,7 +99,7 @@ def test_the_fingerprint_covers_the_modules_that_decide_the_weights(load, module
 
 
 def test_another_module_does_not_change_the_fingerprint(digest, package):
-    replace(
+    edit(
         package / "model" / "evaluation" / "label_errors.py",
         "import numpy as np\n",
         "import numpy as np\nA = 1\n",
@@ -113,7 +108,7 @@ def test_another_module_does_not_change_the_fingerprint(digest, package):
 
 
 def test_differences_name_parameters_code_packages_and_data(load, package):
-    replace(package / TRAIN_STEP, "(average - weight) * share", "(average + weight) * share")
+    edit(package / TRAIN_STEP, "(average - weight) * share", "(average + weight) * share")
     old = run_directory.fingerprint(load(), manifest="old", weights=None)
     new = run_directory.fingerprint(
         load(**{"train.seed": 7, "train.schedule.power": 2.0}), manifest="new", weights="w", package=package

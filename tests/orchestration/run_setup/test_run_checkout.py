@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from dvc.config import Config as DvcConfig
 from ruamel.yaml import YAML
+from support.edits import edit
 from support.parameters import change_params
 from support.pipelines import Project, make, recorded
 
@@ -237,7 +238,7 @@ def test_a_champion_that_no_other_machine_can_fetch_is_found_before_the_training
     assert made.must("perennial", "pin", "champion", "--check") == "champion: none yet"
     pipeline, train = made.folder / "dvc.yaml", made.folder / "train.py"
     both = "metrics/metrics.json, metrics/predictions.npz]"
-    pipeline.write_text(pipeline.read_text().replace("metrics/metrics.json]", both, 1))
+    edit(pipeline, "metrics/metrics.json]", both, 1)
     train.write_text(train.read_text() + "pathlib.Path('metrics/predictions.npz').write_text(text)\n")
     made.git("commit", "-qam", "Predictions")
     made.reproduce()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from support import raw
+from support.edits import edit
 from typer.testing import CliRunner
 
 from perennial.base import config, files
@@ -76,7 +77,7 @@ def test_a_changed_file_that_git_has_not_is_refused_or_kept(run) -> None:
 
 
 def test_what_git_has_or_an_earlier_start_wrote_is_replaced(run) -> None:
-    PARAMS.write_text(PARAMS.read_text().replace("seed: 0 # seed that", "seed: 5 # seed that"))
+    edit(PARAMS, "seed: 0 # seed that", "seed: 5 # seed that")
     git("init", "-q")
     git("add", "params.yaml")
     git("commit", "-qm", "mine")
@@ -86,7 +87,7 @@ def test_what_git_has_or_an_earlier_start_wrote_is_replaced(run) -> None:
 
 
 def test_reasons_stand_beside_what_start_chose_and_a_comment_of_a_person_stays(run) -> None:
-    PARAMS.write_text(PARAMS.read_text().replace("patience: null # eval", "patience: null # Ada's: eval"))
+    edit(PARAMS, "patience: null # eval", "patience: null # Ada's: eval")
     assert run("--force").exit_code == 0
     first = PARAMS.read_text()
     assert "  epochs: 60 # start: 720 images seen in total; the best epoch is kept\n" in first

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from support.edits import edit
 from support.pipelines import IDENTITY
 
 from perennial.base.errors import ConfigError, PerennialError
@@ -45,12 +46,6 @@ def older(root: Path, name: str, old: str, new: str) -> None:
     for file in (root / name, root / BASE / name):
         if file.exists():
             edit(file, old, new)
-
-
-def edit(file: Path, old: str, new: str) -> None:
-    text = file.read_text(encoding="utf-8")
-    assert old in text
-    file.write_text(text.replace(old, new), encoding="utf-8")
 
 
 def what(done: Upgraded) -> dict[str, str]:

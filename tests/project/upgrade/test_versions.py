@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support import versions
+from support.edits import edit
 from support.installed import Project
 from support.parameters import change_params
 
@@ -36,12 +37,6 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The packages of versions 0.1.0 and 0.2.0."""
     folder = tmp_path_factory.mktemp("versions")
     return versions.build(folder / "a", {}), versions.build(folder / "b", NEWER)
-
-
-def edit(file: Path, old: str, new: str) -> None:
-    text = file.read_text(encoding="utf-8")
-    assert old in text
-    file.write_text(text.replace(old, new), encoding="utf-8")
 
 
 def upgrade(project: Project, *options: str, code: int = 0) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from support.edits import edit
 from support.histories import GOOD, Hand, hand
 from typer.testing import CliRunner
 
@@ -41,7 +42,7 @@ def test_other_code_is_named(hand: Hand) -> None:
     hand.run(GOOD, {})
     lock = hand.folder / "dvc.lock"
     entry = dvc_lock.here()["train"]
-    lock.write_text(lock.read_text().replace(entry.deps["src/model"], f"{'0' * 32}.dir"))
+    edit(lock, entry.deps["src/model"], f"{'0' * 32}.dir")
     (problem,) = found(hand, hand.commit())
     assert problem.why == "the code in src/model is not what the training ran"
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from support import pipelines
+from support.edits import edit
 from support.pipelines import Project
 
 from perennial.base.files import make_folder
@@ -107,7 +108,7 @@ def test_data_that_another_pipeline_shares_must_be_those_of_the_run(fleet):
     (top.folder / "own").mkdir()
     (top.folder / "own" / "names.txt").write_text("first\n")
     stages = birds.folder / "dvc.yaml"
-    stages.write_text(stages.read_text().replace("deps: [data.txt,", "deps: [data.txt, ../../own/names.txt,"))
+    edit(stages, "deps: [data.txt,", "deps: [data.txt, ../../own/names.txt,")
     top.git("add", ".")
     top.git("commit", "-qm", "Names")
     top.git("push", "-q", "origin", "main")

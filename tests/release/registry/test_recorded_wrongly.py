@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from support.edits import edit
 from support.parameters import change_params
 from support.pipelines import Project, make
 
@@ -25,10 +26,7 @@ def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Project:
     project = make(tmp_path_factory.mktemp("wrong") / "base")
     with (project.folder / "train.py").open("a") as stream:
         stream.write(EDITED)
-    file = project.folder / "dvc.yaml"
-    file.write_text(
-        file.read_text().replace("metrics/metrics.json]", "metrics/metrics.json, metrics/training.json]")
-    )
+    edit(project.folder / "dvc.yaml", "metrics/metrics.json]", "metrics/metrics.json, metrics/training.json]")
     change_params(project.folder / "params.yaml", {"train.seed": 5})
     project.git("commit", "-qam", "Seed")
     project.reproduce()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.edits import edit
 from support.parameters import change_params
 from support.pipelines import Project
 
@@ -20,10 +21,7 @@ def commit(project: Project) -> None:
 
 
 def replace(project: Project, file: str, old: str, new: str) -> None:
-    path = project.folder / file
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new))
+    edit(project.folder / file, old, new)
     commit(project)
 
 
