@@ -43,14 +43,14 @@ LINES = {
     "model": 12_348,
     "release": 5_373,
     "stages": 1_272,
-    "live": 4_173,
+    "live": 4_301,
     "reports": 1_842,
     "orchestration": 5_681,
     "project": 4_010,
     "reproduce": 2_723,
-    "cli": 3_384,
+    "cli": 3_397,
 }
-ALL_LINES = 63_394  # of src, tasks and flows
+ALL_LINES = 63_535  # of src, tasks and flows
 # Layers whose functions are imported by their bare name only if no other module has a function of that name.
 OWN_NAMES = ("model", "stages", "reports", "project", "reproduce", "cli")
 # Names for programs that use the package; nothing here does.

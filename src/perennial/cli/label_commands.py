@@ -89,7 +89,20 @@ def _drawn(checked: Config, answers: Any, place: str | None, *, count: int, seed
         place = answers.drawn().place
     with process.interruptible():
         bits = checked.validation.near_duplicate_bits
-        return answers.draw(place, count=count, seed=seed, bits=bits)
+        few = _are_few(checked, answers)
+        return answers.draw(place, count=count, seed=seed, bits=bits, few=few)
+
+
+def _are_few(checked: Config, answers: Any) -> bool:
+    """Whether there are too few labels a class, on average, for margins to say what to label."""
+    from perennial.data.records import manifest
+
+    if not (checked.paths.records / manifest.FILE).exists():
+        return False  # nobody knows here how many labels the model has seen
+    found = manifest.load(checked.paths.records)
+    new = answers.labels().keys() - _module("answers").project_labels().keys()
+    labels = sum(found.splits["train"].per_class) + len(new)
+    return bool(labels < _module("typical").ENOUGH * len(found.classes))
 
 
 def _classes(checked: Config, answers: Any, queue: Any, more: Sequence[str]) -> list[str]:

@@ -104,8 +104,8 @@ class Answers:
             raise ConfigError("no queue was drawn yet; name the place of `perennial serve --keep`")
         return documents.read_checked(self._queue, Queue, "`perennial label PLACE --new` draws another queue")
 
-    def draw(self, url: str, *, count: int, seed: int, bits: int | None) -> Queue:
-        """Draw a new queue from the images of a place."""
+    def draw(self, url: str, *, count: int, seed: int, bits: int | None, few: bool = False) -> Queue:
+        """Draw a new queue from the images of a place. few: as for `queue.choose`."""
         store = place.open_place(url)
         place.note_place(self.folder.parent, url)
         try:
@@ -120,7 +120,7 @@ class Answers:
             mine = [file.read_bytes() for name in self.labels() if (file := self.image(name))]
             images = queue.choose(
                 place.read(store), lambda name: self._fetched(store, keys.get(name), name),
-                count=count, seed=seed, known=known, labelled=(*there, *mine), bits=bits,
+                count=count, seed=seed, known=known, labelled=(*there, *mine), bits=bits, few=few,
             )  # fmt: skip
         finally:
             store.stop()

@@ -2,11 +2,11 @@
 
 A hash of its digest decides once whether an image may be drawn or chosen, so what is drawn stays fair however
 many queues went before. Of those that may be chosen, images on which the candidate in the shadow disagreed
-come first, in random order, so that their labels are fair evidence about the two models; then those with the
-smallest margin between the two most probable classes, spread over the predicted classes. Of several labels an
-image, the margin is the smallest distance of a class to its threshold, in log odds, spread over these classes
-(K. Brinker, On Active Learning in Multi-label Classification, 2006). Chosen images that look like another one
-of the queue or a labelled one are left out.
+come first, in random order, so that their labels are fair evidence about the two models; then typical ones,
+while there are few labels; then those with the smallest margin between the two most probable classes, spread
+over the predicted classes. Of several labels an image, the margin is the smallest distance of a class to its
+threshold, in log odds, spread over these classes (K. Brinker, On Active Learning in Multi-label
+Classification, 2006). Chosen images that look like another one of the queue or a labelled one are left out.
 """
 
 import hashlib
@@ -23,6 +23,7 @@ from perennial.data.images import Refused, decode, statistics
 from perennial.data.images.decode import PILLOW_ERRORS
 from perennial.data.validation.inspection import TINY_PIXELS
 from perennial.live.capture.place import KeptImage, Labels, Top
+from perennial.live.label import typical
 
 log = logging.getLogger(__name__)
 COUNT = 300  # images of a queue, by default
@@ -131,13 +132,23 @@ def choose(
     known: Collection[str] = (),
     labelled: Iterable[bytes] = (),
     bits: int | None = None,
+    few: bool = False,
 ) -> list[QueuedImage]:
-    """Choose up to `count` images, half of them at random; equal arguments give equal queues."""
+    """Choose up to `count` images, half of them at random; equal arguments give equal queues.
+
+    labelled: the images that have a label. few: whether the model has seen too few labels for margins.
+    """
     there = {name: each for name, each in _candidates(records).items() if name not in known}
     alike = Lookalikes(bits)
-    for content in labelled:
+    with_label = list(labelled)
+    for content in with_label:
         alike.add(content)
-    drawn, chosen = _drawn(there, seed), _chosen(there, seed)
+
+    def typical_of(names: Sequence[str]) -> list[str]:
+        pool = sorted(names, key=lambda name: _number(seed, "pool", name))[: typical.POOL]
+        return typical.choose(pool, fetch, with_label, count, seed) if few else []
+
+    drawn, chosen = _drawn(there, seed), _chosen(there, seed, typical_of)
     queue: dict[str, QueuedImage] = {}
 
     def take(order: Iterator[QueuedImage], most: int, *, different: bool) -> None:
@@ -180,14 +191,20 @@ def _drawn(there: Mapping[str, _Candidate], seed: int) -> Iterator[QueuedImage]:
     return (there[name].queued("random") for name in sorted(keys, key=keys.__getitem__))
 
 
-def _chosen(there: Mapping[str, _Candidate], seed: int) -> Iterator[QueuedImage]:
-    """Disagreements at random, then the others by margin, one of each predicted class in turn."""
+def _chosen(
+    there: Mapping[str, _Candidate],
+    seed: int,
+    typical_of: Callable[[Sequence[str]], Sequence[str]] = lambda _: (),
+) -> Iterator[QueuedImage]:
+    """Disagreements at random, typical ones, then the others by margin, one of each predicted class in turn."""
     there = {name: each for name, each in there.items() if not may_be_drawn(name)}
     disagreeing = [name for name, each in there.items() if each.disagrees]
     disagreeing.sort(key=lambda name: _number(seed, "chosen", name))
     yield from (there[name].queued("disagreement") for name in disagreeing)
+    chosen = typical_of(sorted(there.keys() - set(disagreeing)))
+    yield from (there[name].queued("typical") for name in chosen)
     classes: dict[str, list[str]] = defaultdict(list)
-    others = sorted(there.keys() - set(disagreeing), key=lambda name: (there[name].margin, name))
+    others = sorted(there.keys() - {*disagreeing, *chosen}, key=lambda name: (there[name].margin, name))
     for name in others:
         classes[there[name].unsure].append(name)
     for turn in range(max(map(len, classes.values()), default=0)):

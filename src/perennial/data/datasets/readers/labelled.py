@@ -3,9 +3,9 @@ r"""Labelled images of traffic, which join those of a source: `labels/labels.csv
     sha256,class,reason,who,time,version,served,candidate_version,candidate
 
 Each image is in one of two pools, by a hash of its digest. Images of the first are only drawn at random, and
-only measure: they are in validation and test. Images of the second may be chosen, because the model was unsure
-or two models disagreed, and only train. If an image could be either, the hard ones would be chosen first, and
-those that are left to be drawn would be too easy.
+only measure: they are in validation and test. Images of the second may be chosen, because the model was
+unsure, two models disagreed or the image is typical, and only train. If an image could be either, the hard
+ones would be chosen first, and those that are left to be drawn would be too easy.
 
 A row is one line, so that git can join the rows of two branches: in a cell, `\\` is a backslash, `\n` a line
 break, `\r` a carriage return and `\uXXXX` another character that a line does not show.
@@ -49,7 +49,7 @@ ESCAPE = re.compile(r"\\(u[0-9a-f]{4}|.?)", re.DOTALL)
 ESCAPES = {"\\": "\\", "n": "\n", "r": "\r"}
 LONGEST = 10_000  # characters of a cell
 SHOWN = 3
-Reason = Literal["random", "disagreement", "margin"]
+Reason = Literal["random", "disagreement", "typical", "margin"]
 
 
 @dataclass(frozen=True, kw_only=True)
