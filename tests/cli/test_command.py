@@ -83,7 +83,6 @@ def test_a_folder_to_publish_to_is_that_of_the_caller(photos, monkeypatch) -> No
     [
         ("config --defaults --set train.epochs=2", "--defaults and --set exclude each other"),
         ("label --compare --branch new", "--compare and --branch exclude each other"),
-        ("report --send --explain", "--send and --explain exclude each other"),
         ("docs --search gate --web", "--search and --web exclude each other"),
         ("audit --all --rev main", "--rev and --all exclude each other"),
         ("show 0 --shard a.tfrecord --split test", "--shard and --split exclude each other"),

@@ -263,18 +263,3 @@ def test_a_closed_standard_output_is_refused_before_the_model_is_loaded(workspac
         check=False,
     )
     assert (shown.returncode, len(shown.stderr.splitlines())) == (2, 1)
-
-
-def test_heatmaps_are_written_beside_the_predictions(command, photographs, tmp_path) -> None:
-    files = photographs(2)
-    shown = command(files[0].parent, "--explain", tmp_path / "heat")
-    assert shown.stdout == command(files[0].parent).stdout
-    assert sorted(path.name for path in (tmp_path / "heat").iterdir()) == [f"{file.name}.png" for file in files]
-
-
-def test_a_folder_that_holds_files_gets_no_heatmaps(command, photographs, tmp_path) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "a.png").write_bytes(b"mine")
-    done = command(*photographs(1), "--explain", tmp_path / "mine")
-    assert done.exit_code == 2
-    assert "mine is not empty; nothing was written" in done.stderr

@@ -75,22 +75,20 @@ def _report(
     params: ParamsOption = PARAMS,
     *,
     page: bool = typed("--page/--no-page", "Write the page, or keep the last one.", default=True),
-    explain: bool = switch("--explain", "Draw what the worst mistakes depend on; takes some seconds."),
     send: bool = switch("--send", "Only send the results to logging.sinks, such as MLflow."),
     run: str | None = typed("--end", "Run that is complete.", hidden=True),
     results: str = typed("What DVC did with its stages.", default="{}", hidden=True),
 ) -> None:
-    exclusive(send=send, explain=explain)
     if send:
         _send(params)
         return
     from perennial.reports.report import summary
 
     checked = config.load(params)
-    if page or explain or not checked.paths.report.exists():
+    if page or not checked.paths.report.exists():
         from perennial.reports.report import report_page
 
-        report_page.write(checked, explain=explain)
+        report_page.write(checked)
     facts = summary.summary(checked)
     if run:
         run_records.end(checked, run, run_records.COMPLETED, None, option_object("--results", results))
@@ -153,10 +151,8 @@ def _predict(
     on_bad_image: Literal["fail", "skip"] = typed(
         "fail: predict the others, then exit with code 3.", default="fail"
     ),
-    explain: Path | None = typed("Write a heatmap of each image: what its class depends on.", metavar="FOLDER"),
     params: ParamsOption = PARAMS,
     *,
-    explain_class: str | None = typed("Class of the heatmaps. [default: the most probable]", metavar="NAME"),
     as_csv: bool = switch("--csv", "Print CSV, with one row per class."),
 ) -> None:
     exclusive(json=wants_json(), csv=as_csv)
@@ -164,9 +160,8 @@ def _predict(
 
     output: Literal["json", "csv", "lines"] = "json" if wants_json() else "csv" if as_csv else "lines"
     predict_images.predict(
-        images, model=model, params=params, output=output, top=top, on_bad_image=on_bad_image, explain=explain,
-        explain_class=explain_class,
-    )  # fmt: skip
+        images, model=model, params=params, output=output, top=top, on_bad_image=on_bad_image
+    )
 
 
 @command(app, "show")

@@ -8,16 +8,15 @@ import os
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self, TextIO, cast
+from typing import TYPE_CHECKING, Literal, TextIO, cast
 
-from perennial.base import config, documents, files
+from perennial.base import config, documents
 from perennial.base.config import Config
-from perennial.base.errors import ConfigError, DataError, Interrupted, PerennialError, listed, printable
+from perennial.base.errors import ConfigError, DataError, Interrupted, PerennialError, printable
 from perennial.base.processes import process
 from perennial.base.processes.tensorflow import import_with_tensorflow
 from perennial.data.images import BadImage
@@ -35,7 +34,6 @@ Kind = Literal["plain", "abstains", "several"]  # of answers: a class, or also u
 CSV_HEADER = ("file", "rank", "class", "index", "probability")
 CSV_MORE: dict[Kind, tuple[str, ...]] = {"plain": (), "abstains": ("answer",), "several": ("label",)}
 NO_LABEL = "no label"
-SHOWN = 10  # classes in a message
 
 
 @dataclass
@@ -55,34 +53,24 @@ def predict(
     output: Literal["lines", "json", "csv"],
     top: int,
     on_bad_image: Literal["fail", "skip"],
-    explain: Path | None = None,
-    explain_class: str | None = None,
 ) -> None:
     """Print the `top` classes of each image, and all its labels; report each bad image on stderr.
 
-    `model` is a folder or URL; by default it is the export that the parameters name. With `explain`, a heatmap
-    of each image is written to this folder, which must be new or empty: of `explain_class`, else of the most
-    probable class.
+    `model` is a folder or URL; by default it is the export that the parameters name.
     """
     if sys.stdout is None:
         raise ConfigError("standard output is closed (>&-), so nothing can be printed; redirect it to a file")
     try:
         with process.interruptible():
-            heatmaps = None if explain is None else Heatmaps.into(explain, explain_class)
             images = image_inputs.from_arguments(arguments)
             if not images:
                 raise DataError(f"no image in {', '.join(map(printable, arguments))}; nothing to predict")
             classifier = _loaded(model or _export(params))
-            if explain_class is not None and explain_class not in classifier.classes:
-                known = listed(classifier.classes, SHOWN)
-                raise ConfigError(
-                    f"--explain-class: there is no class {explain_class!r}; the model has {known}"
-                )
             if model is None:
                 _warn_if_rejected(config.load(params))
             # The import of TensorFlow can swallow the exception that a signal raises.
             process.raise_if_signalled()
-            _finish(_print(classifier, images, output, top, heatmaps), on_bad_image)
+            _finish(_print(classifier, images, output, top), on_bad_image)
     except Interrupted as error:
         name = str(error).partition(" ")[0]
         raise Interrupted(f"{name} ended it; the printed predictions are complete; run it again") from None
@@ -91,9 +79,7 @@ def predict(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _print(
-    classifier: "Classifier", images: ImageList, output: str, top: int, heatmaps: "Heatmaps | None"
-) -> _Count:
+def _print(classifier: "Classifier", images: ImageList, output: str, top: int) -> _Count:
     if output == "csv":  # file names byte for byte; elsewhere bytes that are not UTF-8 are escaped
         cast(io.TextIOWrapper, sys.stdout).reconfigure(encoding="utf-8", errors="surrogateescape")
     count = _Count()
@@ -101,7 +87,7 @@ def _print(
     kind: Kind = "plain" if classifier.threshold is None else "abstains"
     if classifier.thresholds is not None:
         kind = "several"
-    WRITERS[output](heatmaps.of(classifier, images, named) if heatmaps else named, sys.stdout, kind)
+    WRITERS[output](named, sys.stdout, kind)
     sys.stdout.flush()
     return count
 
@@ -138,44 +124,6 @@ def _predictions(
                 count.bad += 1
                 log.warning("%s", printable(f"{image.name}: {prediction.reason}"))
             yield image.name, prediction
-
-
-@dataclass
-class Heatmaps:
-    """A folder for a heatmap of each image."""
-
-    folder: Path
-    explained: str | None  # class; None: the most probable one
-    names: Counter[str] = field(default_factory=Counter)
-
-    @classmethod
-    def into(cls, folder: Path, explained: str | None) -> Self:
-        """Make the folder."""
-        if folder.is_dir() and any(folder.iterdir()):
-            raise ConfigError(f"{folder} is not empty; nothing was written; name a new or empty folder")
-        try:
-            files.make_folder(folder)
-        except OSError as error:
-            raise ConfigError(f"{folder} cannot be made: {error.strerror or error}") from error
-        return cls(folder, explained)
-
-    def of(self, classifier: "Classifier", images: ImageList, named: Named) -> Named:
-        """Pass predictions on, and write a heatmap of each."""
-        from perennial.model.inference import occlusion
-
-        for image, (name, answer) in zip(images, named, strict=True):
-            if not isinstance(answer, BadImage):
-                chosen = answer.index if self.explained is None else classifier.classes.index(self.explained)
-                heat, pixels = occlusion.heatmap(classifier, image, chosen)
-                files.write_bytes(self._file(name), occlusion.overlay(heat, pixels))
-            yield name, answer
-
-    def _file(self, name: str) -> Path:
-        """The file of an image; images of the same name in other folders get a number."""
-        stem = "image" if name == image_inputs.STDIN else Path(name).name
-        self.names[stem] += 1
-        number = f"-{self.names[stem]}" if self.names[stem] > 1 else ""
-        return self.folder / f"{stem}{number}.png"
 
 
 def _finish(count: _Count, on_bad_image: str) -> None:

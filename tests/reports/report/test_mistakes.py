@@ -77,15 +77,3 @@ def test_a_missing_shard_does_not_shift_the_images_of_others(tmp_path):
     assert [(one.number, one.image is None) for one in confident(found, tmp_path)] == [
         (4, True), (5, True), (2, False), (1, False),
     ]  # fmt: skip
-
-
-def test_a_mistake_has_the_heatmap_of_its_row(tmp_path):
-    asked = []
-
-    def draw(rows):
-        asked.extend(rows)
-        return {rows[0]: "data:image/png;base64,AAAA"}
-
-    found = report_page.most_confident(predicted(tmp_path), tmp_path, tmp_path / "index", 3, draw)
-    assert asked == [4, 5, 2]
-    assert [one.heatmap for one in found] == ["data:image/png;base64,AAAA", None, None]

@@ -1,8 +1,7 @@
 """The report of a run as one HTML page: no script, no network."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +22,7 @@ from perennial.model.evaluation import diagnostics, plots
 from perennial.model.evaluation.predictions import Predictions
 from perennial.model.evaluation.results import ClassMetrics, Metrics
 from perennial.release.gate import budget
-from perennial.reports.report import beside_champion, facts, heatmaps, suspects
+from perennial.reports.report import beside_champion, facts, suspects
 from perennial.reports.report.facts import Facts
 from perennial.reports.report.summary import CURVES
 from perennial.reports.report.suspects import picture, scored_records
@@ -46,7 +45,6 @@ class Mistake(NamedTuple):
     p: float  # of the predicted class, 0..1; of several labels, of the one that is most wrong
     p_true: float | None
     image: Thumbnail | None  # None if the records are not those that were scored
-    heatmap: str | None = None  # URI of a picture, if asked for
     wrong: str | None = None  # of several labels, the one that is most wrong
 
 
@@ -59,8 +57,8 @@ class ClassPair(NamedTuple):
     share: float  # of the true class's examples, 0..1
 
 
-def write(config: Config, *, explain: bool = False) -> None:
-    """Write the page and the curves; `explain` draws what the worst mistakes depend on, with TensorFlow."""
+def write(config: Config) -> None:
+    """Write the page and the curves."""
     stages, file = tuple(STAGES), config.paths.report
     try:
         found = facts.collect(config, stages)
@@ -72,13 +70,11 @@ def write(config: Config, *, explain: bool = False) -> None:
         files.write_bytes(curves, plot.png())
     else:
         curves.unlink(missing_ok=True)
-    text = render(found, config, stages, datetime.now(UTC), explain=explain)
+    text = render(found, config, stages, datetime.now(UTC))
     files.write_bytes(file, text.encode())
 
 
-def render(
-    found: Facts, config: Config, stages: Sequence[str], made: datetime, *, explain: bool = False
-) -> str:
+def render(found: Facts, config: Config, stages: Sequence[str], made: datetime) -> str:
     """The page; equal arguments give equal text."""
     pages = html.environment(Path(__file__).parent)
     pages.filters |= {"percent": percent, "duration": duration}
@@ -105,7 +101,7 @@ def render(
         slices=beside_champion.slices(found),
         untimed=[stage for stage in stages if stage not in found.seconds],
         slowest=max(found.seconds.values(), default=0),
-        **_test(found, config, explain=explain),
+        **_test(found, config),
     )
 
 
@@ -193,13 +189,12 @@ def _classes(per_class: Mapping[str, ClassMetrics]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: 2 if row["recall"] is None else row["recall"])
 
 
-def _test(found: Facts, config: Config, *, explain: bool) -> dict[str, Any]:
+def _test(found: Facts, config: Config) -> dict[str, Any]:
     """Values for the template's sections on the test split."""
     test = found.test
     if test is None:
         return {"matrix": None, "reliability": None, "mistakes": []}
     matrix, predictions, paths, found_bins = test.matrix, test.predictions, config.paths, test.reliability
-    draw = partial(heatmaps.of_examples, predictions, paths, _worst(predictions)[0]) if explain else None
     names, curve = predictions.classes, None
     if predictions.multilabel:
         curve = plots.precision_recall(predictions.labels, predictions.probabilities, names)
@@ -214,7 +209,7 @@ def _test(found: Facts, config: Config, *, explain: bool) -> dict[str, Any]:
         "reliability": plots.reliability(found_bins, several=predictions.multilabel),
         "bins": [row for row in rows if row[2]],
         "confusions": most_confused(test.confusion, names, CONFUSIONS),
-        "mistakes": most_confident(predictions, paths.records, paths.index, MISTAKES, draw),
+        "mistakes": most_confident(predictions, paths.records, paths.index, MISTAKES),
         "precision_recall": curve,
     }
 
@@ -230,19 +225,12 @@ def most_confused(counts: "scipy.sparse.coo_array", names: Sequence[str], most: 
     ]
 
 
-def most_confident(
-    predictions: Predictions,
-    records: Path,
-    index: Path,
-    most: int,
-    draw: Callable[[Sequence[int]], Mapping[int, str]] | None = None,
-) -> list[Mistake]:
-    """The most confident mistakes with their images; `draw` gives heatmaps by rows of the predictions."""
+def most_confident(predictions: Predictions, records: Path, index: Path, most: int) -> list[Mistake]:
+    """The most confident mistakes with their images."""
     wrong = np.flatnonzero(~predictions.right)
     worst, sure = _worst(predictions)
     chosen = wrong[np.argsort(-sure[wrong], kind="stable")][:most].tolist()
     scored = scored_records(records, index, predictions.data)
-    drawn = draw(chosen) if draw else {}
     return [
         Mistake(
             int(predictions.numbers[number]),
@@ -251,7 +239,6 @@ def most_confident(
             p=float(predictions.probabilities[number, worst[number]]),
             p_true=None if predictions.multilabel else float(predictions.p_true[number]),
             image=picture(scored, int(predictions.numbers[number]), predictions.split),
-            heatmap=drawn.get(number),
             wrong=predictions.classes[worst[number]] if predictions.multilabel else None,
         )
         for number in chosen
