@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support import forks
+from support.git import git
 
 ROOT = Path(__file__).parents[2]
 
@@ -76,9 +77,8 @@ def test_each_pipeline_has_a_line_in_the_status(project):
     for name in ("params.yaml", "dvc.yaml"):
         shutil.copyfile(ROOT / name, project / "pipelines" / "ants" / name)
     (project / "pipelines" / "ants" / "params.yaml").write_text("train: 3\n")
-    author = ("-c", "user.name=t", "-c", "user.email=t@t")
-    for words in (["init", "-q"], ["add", "."], [*author, "commit", "-qm", "start"]):
-        subprocess.run(["git", *words], cwd=project, check=True)
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "start"]):
+        git(*words, folder=project)
     done = perennial(project / "flows", "status", "--all")
     assert done.returncode == 0, done.stderr
     top, ants, problem, *_, birds = done.stdout.splitlines()

@@ -1,12 +1,11 @@
 """No command shows or writes the password in an address that it gets, from an argument or the environment."""
 
 import logging
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from support.pipelines import IDENTITY
+from support.git import git
 from typer.testing import CliRunner
 
 from perennial import cli
@@ -36,13 +35,8 @@ def written() -> str:
 def test_a_password_in_an_address_is_neither_shown_nor_written(workspace, monkeypatch, command):
     monkeypatch.setenv("PREFECT_API_URL", "http://bob:planted@127.0.0.1:1/api")
     monkeypatch.setattr(run_commands, "TERMINAL_PAUSES_S", ())
-    for each in (
-        ["init", "-q"],
-        ["add", "."],
-        [*IDENTITY, "commit", "-qm", "x"],
-        ["remote", "add", "origin", HTTP],
-    ):
-        subprocess.run(["git", *each], check=True)
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"], ["remote", "add", "origin", HTTP]):
+        git(*words)
     done = CliRunner().invoke(app, list(command))
     assert "planted" not in done.output
     assert "planted" not in written()

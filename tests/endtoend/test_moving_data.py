@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from support import raw, s3
-from support.checkout import IDENTITY, Checkout
+from support.checkout import Checkout
+from support.git import IDENTITY
 
 from perennial.orchestration.engine import this_run
 from perennial.orchestration.work.stage_failures import StageFailed

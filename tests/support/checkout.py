@@ -19,12 +19,12 @@ from uuid import uuid4
 import httpx
 from support import forks
 from support.edits import edit
+from support.git import IDENTITY
 from support.parameters import change_params
 
 ROOT = Path(__file__).parents[2]
 STANDIN = ROOT / "tests" / "endtoend" / "standin"
 BIN = Path(sys.executable).parent
-IDENTITY = ("-c", "user.name=t", "-c", "user.email=t@t")
 RESPONSE_S = 600  # a busy machine answers late
 TRIES = 60
 USER, _, PASSWORD = os.environ.get("PREFECT_API_AUTH_STRING", "").partition(":")

@@ -3,12 +3,11 @@
 import json
 import os
 import shutil
-import subprocess
 import time
 from pathlib import Path
 
 from ruamel.yaml import YAML
-from support.pipelines import IDENTITY
+from support.git import git
 
 from perennial.base import config, files
 from perennial.base.dvc import dvc_digests
@@ -16,15 +15,6 @@ from perennial.release.garbage import collect
 
 ROOT = Path(__file__).parents[2]
 OLD = time.time() - 100 * 86400
-
-
-def git(*arguments, folder=Path(), date=None):
-    dates = dict.fromkeys(("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"), date)
-    environment = {**os.environ, **dates} if date else None
-    command = ["git", *IDENTITY, *arguments]
-    return subprocess.run(
-        command, cwd=folder, env=environment, check=True, capture_output=True, text=True
-    ).stdout.strip()
 
 
 class World:

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ruamel.yaml import YAML
+from support.git import IDENTITY
 from support.parameters import change_params
-from support.pipelines import IDENTITY, ROOT
+from support.pipelines import ROOT
 from support.records import datum, write_folder
 
 from perennial.base.dvc import dvc_digests

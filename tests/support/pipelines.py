@@ -15,13 +15,13 @@ from typing import Any
 
 from dvc.repo import Repo
 from support import forks
+from support.git import IDENTITY
 from support.parameters import change_params
 
 from perennial.base import config
 from perennial.release.registry import current_champion
 
 ROOT = Path(__file__).parents[2]
-IDENTITY = ("-c", "user.name=t", "-c", "user.email=t@t")
 PIPELINE = """\
 stages:
   train:

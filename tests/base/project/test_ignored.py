@@ -1,17 +1,13 @@
 """Folders of people's images are ignored by git before the first image is in them."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
+from support.git import git
 
 from perennial.base.errors import ConfigError
 from perennial.live.capture import place
 from perennial.live.label.answers import Answers
-
-
-def git(*arguments: str) -> str:
-    return subprocess.run(["git", *arguments], check=True, capture_output=True, text=True).stdout
 
 
 @pytest.fixture(autouse=True)

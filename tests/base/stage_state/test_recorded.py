@@ -1,13 +1,13 @@
 """What dvc.lock has for stages, compared with what they read when they ran here."""
 
 import logging
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.git import git
 from support.parameters import change_params
 
 from perennial.base import config, documents, files
@@ -189,9 +189,9 @@ def test_the_results_of_another_run_are_not_compared(run: Callable[..., None]) -
 
 def test_an_entry_that_git_has_may_be_of_another_clone(run: Callable[..., None]) -> None:
     run(edit=seed(7))
-    subprocess.run(["git", "init", "-q"], check=True)
-    subprocess.run(["git", "add", "."], check=True)
-    subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", "commit", "-qm", "t"], check=True)
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "t")
     assert recorded.wrong(WORK) is None
 
 

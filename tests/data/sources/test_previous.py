@@ -1,10 +1,10 @@
 """The pin of the previous version of the data: which version it is, from git and dvc.lock."""
 
 import hashlib
-import subprocess
 from pathlib import Path
 
 import pytest
+from support.git import git
 
 from perennial.base import files
 from perennial.data.sources import previous
@@ -29,10 +29,6 @@ def paths(load, monkeypatch, tmp_path, forked_dvc):
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     return load().paths
-
-
-def git(*arguments):
-    subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", *arguments], check=True)
 
 
 def ran(name):

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import shutil
-import subprocess
 import threading
 from dataclasses import replace
 
@@ -12,6 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 from live.label import kept
 from support import checkout
+from support.git import git
 
 from perennial.base.errors import ConfigError, DataError, PerennialError
 from perennial.base.project.git import Repository
@@ -31,8 +31,9 @@ def project(load, tmp_path, monkeypatch):
     config = load()
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".gitignore").write_text("*\n!.gitignore\n")
-    for command in (("init", "-q", "-b", "main"), ("add", ".gitignore"), ("commit", "-qm", "Begin")):
-        subprocess.run(("git", "-c", "user.name=A", "-c", "user.email=a@b", *command), check=True)
+    git("init", "-q", "-b", "main")
+    git("add", ".gitignore")
+    git("commit", "-qm", "Begin")
     kept.keep(LocalStore(tmp_path / "kept"), IMAGES, [kept.record(each) for each in IMAGES])
     return config
 

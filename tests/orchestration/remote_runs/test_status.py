@@ -1,13 +1,13 @@
 """What `perennial status` says of a server, from the answers of one."""
 
 import json
-import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.git import git
 from support.small_servers import Answering, served
 
 from perennial.base import config
@@ -67,9 +67,8 @@ def url(answers: dict[str, Any]) -> Iterator[str]:
 
 @pytest.fixture
 def repository(workspace: Path) -> Path:
-    subprocess.run(["git", "init", "-q"], check=True)
-    author = ("-c", "user.name=t", "-c", "user.email=t@t")
-    subprocess.run(["git", *author, "commit", "-q", "--allow-empty", "-m", "first"], check=True)
+    git("init", "-q")
+    git("commit", "-q", "--allow-empty", "-m", "first")
     return workspace
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 from support import raw
+from support.git import git
 from typer.testing import CliRunner
 
 from perennial.base import config, files
@@ -112,12 +113,11 @@ def test_a_further_pipeline_is_tried_on_a_small_sample(project: Path, monkeypatc
 @pytest.mark.slow
 def test_a_project_in_a_larger_repository_is_tried_on_a_small_sample(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    subprocess.run(["git", "init", "-q", str(tmp_path / "monorepo")], check=True)
+    git("init", "-q", tmp_path / "monorepo")
     new(tmp_path / "monorepo" / "vision")
     monkeypatch.chdir(tmp_path / "monorepo" / "vision")
-    subprocess.run(["git", "add", "."], check=True)
-    author = ("-c", "user.name=t", "-c", "user.email=t@t")
-    subprocess.run(["git", *author, "commit", "-qm", "Add the project"], check=True)
+    git("add", ".")
+    git("commit", "-qm", "Add the project")
     monkeypatch.setenv("PYTHONPATH", str(Path(config.__file__).parents[3]))
     command = [sys.executable, "-m", "perennial", "test"]
     done = subprocess.run(command, check=False, capture_output=True, text=True)

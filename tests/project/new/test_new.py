@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support import raw
+from support.git import git
 from typer.testing import CliRunner
 
 from perennial.base import config, files
@@ -36,11 +37,6 @@ def photos(elsewhere: Path) -> Path:
     return Path("my photos")
 
 
-def git(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", "-C", folder, *arguments], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
-
 def left(folder: Path) -> set[str]:
     """What a failed call left there, besides what tests make."""
     return {each.name for each in folder.iterdir()} - {"home", "my photos"}
@@ -50,8 +46,8 @@ def left(folder: Path) -> set[str]:
 def test_all_files_of_a_new_project_are_in_its_first_commit(name: str) -> None:
     made = new(Path(name))
     assert made == Made(folder=Path(name), committed=True, started=None, origin=own_wheel.origin())
-    assert git(Path(name), "status", "--porcelain", "--ignored") == ""
-    there = git(Path(name), "ls-files", "-z").split("\0")
+    assert git("status", "--porcelain", "--ignored", folder=Path(name)) == ""
+    there = git("ls-files", "-z", folder=Path(name)).split("\0")
     assert {"params.yaml", "dvc.yaml", "code.yaml", "README.md", ".dvc/config", ".gitignore"} <= set(there)
     assert {"flows/retrain.py", "tasks/worker.py", "components/__init__.py", "pins/source.json"} <= set(there)
     assert f"# {name}\n" in Path(name, "README.md").read_text()
@@ -61,7 +57,7 @@ def test_a_new_project_names_no_source_code() -> None:
     new(Path("shop"))
     named = {
         f"{path}: {line.strip()}"
-        for path in git(Path("shop"), "ls-files").splitlines()
+        for path in git("ls-files", folder=Path("shop")).splitlines()
         if not path.startswith(
             (
                 ".dvc/plots", "requirements/", ".perennial/perennial_ml", ".perennial/base/requirements",
@@ -124,7 +120,7 @@ def test_photographs_stay_where_they_are_and_the_choices_are_shown(photos: Path)
     parameters = config.load(Path("shop/params.yaml"))
     assert parameters.dataset.path == photos.absolute()
     assert len(list(photos.rglob("*.png"))) == 18
-    assert git(Path("shop"), "status", "--porcelain") == ""
+    assert git("status", "--porcelain", folder=Path("shop")) == ""
 
 
 def test_a_folder_with_files_is_refused_and_unchanged(elsewhere: Path) -> None:
@@ -154,16 +150,16 @@ def test_a_store_in_a_folder_is_found_from_any_checkout(monkeypatch: pytest.Monk
 
 
 def test_an_empty_repository_becomes_the_project(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    git(elsewhere, "init", "-q", "-b", "trunk", "shop")
+    git("init", "-q", "-b", "trunk", "shop", folder=elsewhere)
     monkeypatch.chdir("shop")
     made = new(Path())
-    assert git(Path(), "symbolic-ref", "--short", "HEAD") == "trunk"
-    assert git(Path(), "status", "--porcelain") == ""
+    assert git("symbolic-ref", "--short", "HEAD") == "trunk"
+    assert git("status", "--porcelain") == ""
     assert next_commands(made) == ["perennial run"]
 
 
 def test_in_a_larger_repository_its_owner_commits(elsewhere: Path) -> None:
-    git(elsewhere, "init", "-q")
+    git("init", "-q", folder=elsewhere)
     made = new(Path("models/shop"))
     assert not made.committed
     assert not Path("models/shop/.git").exists()
@@ -217,4 +213,4 @@ def test_dvc_runs_its_stages(elsewhere: Path) -> None:
     command = [sys.executable, "-m", "dvc", "repro", "-q", "download"]
     subprocess.run(command, cwd="shop", env=environment, check=True)
     assert list(Path("shop/data/raw").iterdir())
-    assert sorted(line[3:] for line in git(Path("shop"), "status", "--porcelain").splitlines()) == ["dvc.lock"]
+    assert git("status", "--porcelain", folder=Path("shop")).split()[1:] == ["dvc.lock"]

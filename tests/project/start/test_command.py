@@ -1,12 +1,12 @@
 """`perennial start FOLDER`: params.yaml is written, nothing is lost, and no question is asked."""
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
 from support import raw
 from support.edits import edit
+from support.git import git
 from typer.testing import CliRunner
 
 from perennial.base import config, files
@@ -28,11 +28,6 @@ def run(project: Path):
         return CliRunner().invoke(app, ["start", "own", NO_SERVER, *arguments])
 
     return call
-
-
-def git(*arguments: str) -> None:
-    identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
-    subprocess.run(["git", *identity, *arguments], check=True, capture_output=True)
 
 
 def test_without_the_weights_a_small_network_is_chosen_and_the_remedy_shown(run) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.edits import edit
-from support.pipelines import IDENTITY
+from support.git import IDENTITY
 
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.project import code_digests

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.garbage import OLD, git
+from support.garbage import OLD
+from support.git import git
 from typer.testing import CliRunner
 
 from perennial.base import files

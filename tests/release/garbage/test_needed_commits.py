@@ -5,7 +5,7 @@ import subprocess
 import time
 
 import pytest
-from support.garbage import git
+from support.git import git
 
 from perennial.base.project.git import bare
 from perennial.release.garbage.unneeded_objects import needed_commits

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support import forks
 from support.exports import list_files, write_export
-from support.pipelines import IDENTITY
+from support.git import git
 
 from perennial.base import config as parameters_file
 from perennial.base import files
@@ -196,7 +196,7 @@ def test_a_model_that_was_published_before_its_commit_is_found_by_its_lock(confi
     Path("dvc.lock").write_text(text + "\n")
     publish(config, to=str(PLACE))
     assert "git" in verified().problems[0].file
-    repository(Path()).run(*IDENTITY, "commit", "-qam", "later")
+    git("commit", "-qam", "later")
     assert (verified().problems, verified().commit) == ((), repository(Path()).commit_of("HEAD"))
 
 
@@ -222,7 +222,7 @@ def test_the_command_ends_with_3_and_one_line(config):
 
 def test_a_model_without_a_dvc_lock_is_from_no_commit(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    subprocess.run(["git", "init", "-q"], check=True)
-    subprocess.run(["git", *IDENTITY, "commit", "-q", "--allow-empty", "-m", "Start"], check=True)
+    git("init", "-q")
+    git("commit", "-q", "--allow-empty", "-m", "Start")
     materials = json.loads(provenance.of_checkout("classifier", {}))["predicate"]["buildDefinition"]
     assert materials["resolvedDependencies"] == []

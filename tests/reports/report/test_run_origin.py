@@ -1,12 +1,12 @@
 """Revision, changed files, and parameters against dvc.lock."""
 
 import hashlib
-import subprocess
 from pathlib import Path
 
 import pytest
 from ruamel.yaml import YAML
 from support import finished
+from support.git import git
 from support.parameters import change_params
 
 from perennial.base.dvc import dvc_lock
@@ -19,12 +19,6 @@ RECORDED = {"train": {"train": {"epochs": 30, "keep": "last"}}, "gate": {"datase
 
 def provenance(*written):
     return module.provenance(HERE, (), [dvc_lock.FILE, *written])
-
-
-def git(*arguments):
-    identity = ("-c", "user.name=t", "-c", "user.email=t@t")
-    done = subprocess.run(("git", *identity, *arguments), check=True, capture_output=True, text=True)
-    return done.stdout.strip()
 
 
 @pytest.fixture

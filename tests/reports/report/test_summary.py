@@ -1,11 +1,11 @@
 """The report as a page, as a summary and as details."""
 
-import subprocess
 from pathlib import Path
 
 import PIL.Image
 import pytest
 from support import finished, pipelines
+from support.git import git
 
 from perennial.base import config
 from perennial.base.errors import DataError
@@ -69,8 +69,8 @@ def test_the_summary_says_which_model_is_champion(champion, tmp_path_factory, mo
 def test_a_model_that_did_not_pass_or_waits_for_a_person_is_not_offered(load, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert _champion(load(), passed=True) == {}  # without git
-    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "x"]):
-        subprocess.run(["git", *pipelines.IDENTITY, *command], check=True)
+    git("init", "-q")
+    git("commit", "-q", "--allow-empty", "-m", "x")
     assert _champion(load(), passed=False) == {"champion": "none yet"}
     waits = load(**{"gate.approval": True})
     assert _champion(waits, passed=True) == {"champion": "none yet; a person has to approve this model"}

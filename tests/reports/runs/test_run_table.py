@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from reports.runs.conftest import Record
-from support.pipelines import IDENTITY
+from support.git import IDENTITY
 
 from perennial.base import documents
 from perennial.base.config import Config

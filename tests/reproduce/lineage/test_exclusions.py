@@ -2,13 +2,12 @@
 
 import hashlib
 import json
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 from support import raw
-from support.pipelines import IDENTITY
+from support.git import git
 from support.records import datum
 from typer.testing import CliRunner
 
@@ -146,8 +145,8 @@ def test_a_reason_stays_the_first(workspace):
 
 
 def test_forget_records_who_and_why_and_seen_says_so(workspace, monkeypatch):
-    for command in (["init", "-q"], [*IDENTITY, "commit", "-q", "--allow-empty", "-m", "Start"]):
-        subprocess.run(["git", *command], check=True)
+    git("init", "-q")
+    git("commit", "-q", "--allow-empty", "-m", "Start")
     monkeypatch.setenv("GIT_AUTHOR_NAME", "Ann")
     raw.write_pictures(Path("own"))
     file, other = Path("own/cat/00.png"), "b" * 64

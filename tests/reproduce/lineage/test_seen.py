@@ -4,14 +4,13 @@ import hashlib
 import json
 import random
 import shutil
-import subprocess
 from pathlib import Path
 
 import PIL.Image
 import pytest
 from ruamel.yaml import YAML
 from support import raw
-from support.pipelines import IDENTITY
+from support.git import git
 from support.records import data_in
 from typer.testing import CliRunner
 
@@ -33,10 +32,6 @@ from perennial.stages.download import download
 from perennial.stages.validate import validate
 
 CACHE = Path(".dvc/cache/files/md5")
-
-
-def git(*arguments):
-    return repository(Path(), "t", "t@t").run(*arguments)
 
 
 def keep(path):
@@ -90,8 +85,8 @@ def history(tmp_path_factory):
         folder = tmp_path_factory.mktemp("history")
         patch.chdir(folder)
         shutil.copy(Path(__file__).parents[3] / "params.yaml", folder)
-        for command in (["init", "-qb", "main"], [*IDENTITY, "commit", "-q", "--allow-empty", "-m", "Start"]):
-            subprocess.run(["git", *command], check=True)
+        git("init", "-qb", "main")
+        git("commit", "-q", "--allow-empty", "-m", "Start")
         Path(".dvc").mkdir()
         chosen = config.load(Path("params.yaml"))
         dataset = chosen.dataset.model_copy(update={"name": "image_folder", "path": Path("own")})

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.pipelines import IDENTITY
+from support.git import IDENTITY
 
 from perennial.base.devices import processor
 from perennial.base.dvc import dvc_digests

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from support.git import IDENTITY
 from support.histories import BAD, GOOD, Hand
-from support.pipelines import IDENTITY
 from typer.main import get_command
 
 from perennial.base import config
