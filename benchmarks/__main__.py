@@ -17,7 +17,7 @@ WINDOWS, ALIBI  of the subject drift: windows without drift of each size (defaul
                 windows of each drift (default 10)
 DRAWN           of the subject drift_references: windows without drift of each row (default 1000)
 PLACES          of the subject label_queues (default 200)
-YEARS           of each row of the subjects years and promises (default 200)
+YEARS           of each row of the subjects years, promises and in_office (default 200)
 NIGHTS          of each cell of the subject traffic_gate (default 2000)
 REPEATS         of each row of the subject cross_validation (default 2000)
 PEAK_TFLOPS     what the GPU's data sheet promises for bfloat16, where gpu_speed.py does not know it
@@ -38,6 +38,7 @@ from benchmarks import (
     gate_labels,
     gpu,
     head,
+    in_office,
     label_queues,
     main_job,
     memory,
@@ -77,6 +78,7 @@ SUBJECTS = {
     "gate_labels": gate_labels.measure,
     "years": years.measure,
     "promises": promises.measure,
+    "in_office": in_office.measure,
     "traffic_gate": traffic_gate.measure,
     "label_queues": label_queues.measure,
     "cross_validation": cross_validation.measure,

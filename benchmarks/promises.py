@@ -107,7 +107,7 @@ def year(
     false_share: float | None = None, validated: bool = False,
 ) -> Figures:  # fmt: skip
     """The promotions of a year; `first`: it ends with the first one."""
-    decide, limits, state = *_gate(false_share), None
+    decide, limits, state = *gate(false_share), None
     champion, level, promotions, false = 0, 0.0, 0, 0
     for night, now in enumerate(skills, 1):
         examples = split.at(night)
@@ -135,7 +135,7 @@ def skill(gain: float) -> float:
 
 
 @lru_cache
-def _gate(false_share: float | None) -> tuple[Any, Any]:
+def gate(false_share: float | None) -> tuple[Any, Any]:
     """The rules of the gate on two models that are right or wrong on each example, and their limits."""
     from perennial.base.config.release import GateConfig  # noqa: PLC0415 - only this subject needs them
     from perennial.model.evaluation import comparison  # noqa: PLC0415

@@ -39,6 +39,14 @@ def test_examples_that_the_decision_did_not_read_played_no_part() -> None:
     assert unbiased.parts(now, before, audit).tolist() == [unbiased.CHOSE, unbiased.NO_PART]
 
 
+def test_an_example_that_joined_played_no_part_whether_it_is_for_audit_or_not() -> None:
+    before, now = index(("train", 1), ("test", 2)), index(("test", 2), *(("test", new) for new in range(3, 60)))
+    digests = [hashlib.sha256(bytes([new])).digest() for new in range(3, 60)]
+    assert 0 < unbiased.audited(digests, 0.2).sum() < len(digests)
+    found = unbiased.parts(now, before, np.array([False]))
+    assert (found == unbiased.NO_PART).sum() == len(digests)  # each once
+
+
 def test_images_for_audit_are_chosen_by_their_digests_alone() -> None:
     digests = [hashlib.sha256(bytes([number % 256, number // 256])).digest() for number in range(2000)]
     chosen, more = unbiased.audited(digests, 0.2), unbiased.audited(digests, 0.3)

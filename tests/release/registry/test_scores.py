@@ -1,9 +1,12 @@
 """The two scores of a version, from tags, records of runs and the decision of a checkout."""
 
+import subprocess
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
+from support.checkout import IDENTITY
 
 from perennial.base import files
 from perennial.base.config import Config
@@ -33,6 +36,10 @@ def decision(version: str | None = None, score: dict[str, Any] | None = None) ->
     )
     candidate = CandidateRecord(accuracy=0.91, examples=2000, data="d", model="m")
     return Decision(promote=False, reasons=["worse"], candidate=candidate, champion=champion or None)
+
+
+def git(*arguments: str) -> None:
+    subprocess.run(["git", *arguments], check=True, capture_output=True)
 
 
 @pytest.fixture
@@ -78,6 +85,46 @@ def test_the_last_unbiased_score_of_an_earlier_version_is_in_the_tag_of_the_next
 
 def test_the_score_on_examples_for_audit_is_known_at_once(recorded):
     assert scores.of_version(recorded(), registry({"audit": MORE}), "v0.0.1")["unbiased"] == MORE
+
+
+def test_the_score_in_office_is_of_what_joined_each_night_by_that_nights_champion(load):
+    """A year in short: promotions, nights without one, examples for audit, and a rollback."""
+    config, random = load(), np.random.default_rng(7)
+    right = random.random((9, 400)) < np.linspace(0.5, 0.95, 9)[:, None]  # of each version on each example
+    audited, known, champion = np.arange(400) % 5 == 0, 100, 0
+    facts: list[dict[str, Any]] = [{"audit": unbiased.score(int(right[0, :100][audited[:100]].sum()), 20)}]
+    started, expected = [100], [0, 0]
+    git("init", "-q")
+    for night in range(24):
+        before, known = known, known + 7
+        fresh = audited | (np.arange(400) >= started[champion])
+        fresh[known:] = False
+        score = unbiased.score(int(right[champion, fresh].sum()), int(fresh.sum()))
+        files.write_json(config.paths.decision, decision(f"v0.0.{champion + 1}", score).as_json())
+        git("add", str(config.paths.decision))
+        git(*IDENTITY, "commit", "-qm", f"night {night}")
+        if night < 17 or len(facts) > 5:  # but not by the version that came back
+            expected = [expected[0] + right[champion, before:known].sum(), expected[1] + known - before]
+        if night == 16:
+            champion -= 1  # a rollback: no tag has the last score of the version that was in office
+        elif night % 4 == 2:
+            old = audited & (np.arange(400) < known)
+            facts.append({"opponent": f"v0.0.{champion + 1}", "opponent_unbiased": score})
+            champion, started = len(facts) - 1, [*started, known]
+            facts[-1]["audit"] = unbiased.score(int(right[champion, old].sum()), int(old.sum()))
+    config.paths.decision.unlink()
+    found = scores.in_office(config, registry(*facts))
+    assert (found["correct"], found["examples"]) == tuple(expected)
+    shown = scores.lines(scores.of_version(config, registry(*facts), "v0.0.7"))
+    assert shown[-1].endswith(f"] on the last {expected[1]} new examples, by whichever version was in office")
+
+
+def test_a_score_in_office_that_is_not_possible_or_of_few_examples_is_not_shown(load):
+    term = {"opponent": "v0.0.1", "opponent_unbiased": MORE}
+    assert scores.in_office(load(), registry({"audit": MOST}, term)) == unbiased.score(0, 0)
+    assert scores.in_office(load(), registry({}, term)) == MORE
+    found = scores.of_version(load(), registry({}, {"opponent": "v0.0.1", "opponent_unbiased": FEW}), "v0.0.1")
+    assert not any("in office" in line for line in scores.lines(found))
 
 
 @pytest.mark.parametrize(("correct", "examples"), [(None, 5), (6, 5), (0, -1)])

@@ -79,13 +79,13 @@ def chosen_text(accuracy: float, examples: int | None, comparison: int | None) -
     return f"{accuracy:.4g} on {on}, which chose it{number}"
 
 
-def text(found: Mapping[str, Any] | None) -> str:
-    """A `score` in words."""
+def text(found: Mapping[str, Any] | None, on: str = "{:,} examples that played no part") -> str:
+    """A `score` in words; `on`: its examples, with a place for their number."""
     if found is None or found["accuracy"] is None:
         count = found["examples"] if found else 0
         return f"{UNKNOWN} on examples that played no part ({count} of {ENOUGH} needed)"
     interval = f"[{found['low']:.3f}, {found['high']:.3f}]"
-    return f"{found['accuracy']:.4g} {interval} on {found['examples']:,} examples that played no part"
+    return f"{found['accuracy']:.4g} {interval} on {on.format(found['examples'])}"
 
 
 def _ordinal(number: int) -> str:

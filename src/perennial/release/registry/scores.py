@@ -2,10 +2,14 @@
 
 The first is in the tag of the version. The second grows with the data: every later decision measures it of its
 opponent, and is kept in the record of its run, and of the last one in the tag of the version that followed.
+Together, these are the score in office: of every test example that joined, by that night's champion.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -13,6 +17,7 @@ from pydantic import ValidationError
 from perennial.base import documents
 from perennial.base.config import Config
 from perennial.base.errors import PerennialError
+from perennial.base.project.git import Repository
 from perennial.model.evaluation import unbiased
 from perennial.model.evaluation.results import Decision, Metrics, UnbiasedScore, named_score
 from perennial.release.gate import compared
@@ -20,7 +25,10 @@ from perennial.release.registry import checkout_state, run_records
 from perennial.release.registry.versions import Registry
 
 FACTS = ("data", "decision", "examples", "comparison", "negative_flips")  # of a tag
+IN_OFFICE = "the last {:,} new examples, by whichever version was in office"
 LAST = 10  # records of runs that are read
+DECISIONS = 500  # commits of a decision that are read, the newest
+SEPARATOR = "decision:"  # no line of JSON
 
 
 def facts(config: Config, decision: Decision, registry: Registry, run: str) -> dict[str, Any]:
@@ -80,19 +88,57 @@ def listing(config: Config, registry: Registry) -> list[dict[str, Any]]:
 
 
 def of_version(config: Config, registry: Registry, name: str) -> dict[str, Any] | None:
-    """The entry of a version in `listing`; None if there is no such version."""
-    return next((each for each in listing(config, registry) if each["version"] == name), None)
+    """The entry of a version in `listing`, with the score in office; None if there is no such version."""
+    found = next((each for each in listing(config, registry) if each["version"] == name), None)
+    return found and found | {"in_office": in_office(config, registry)}
 
 
 def lines(version: Mapping[str, Any]) -> Sequence[str]:
-    """Both scores of an entry of `listing` in words."""
+    """The scores of an entry of `listing` in words, and that in office where it is known."""
     name, score = named_score(version)
     by_label = "map" in version  # its second score is the share of exact matches
-    second = ("exact match " if by_label else "") + unbiased.text(version["unbiased"])
+    prefix = "exact match " if by_label else ""
+    office = version.get("in_office") or {"accuracy": None}
+    known = [prefix + unbiased.text(version["unbiased"])]
+    known += [prefix + unbiased.text(office, IN_OFFICE)] if office["accuracy"] is not None else []
     if score is None:
-        return [second]
+        return known
     chosen = unbiased.chosen_text(score, version["examples"], version["comparison"])
-    return [f"{name} {chosen}" if by_label else chosen, second]
+    return [f"{name} {chosen}" if by_label else chosen, *known]
+
+
+def in_office(config: Config, registry: Registry) -> dict[str, Any]:
+    """The score on the test examples that joined, each by the version in office, as `unbiased.score`.
+
+    A version counts with the decision that chose the next one, in its tag, or else with the last one in git;
+    one that a rollback brought back only with its first term, so that no example counts twice.
+    """
+    in_tags = [(each.facts.get("opponent"), each.facts.get("opponent_unbiased")) for each in registry.versions]
+    terms = dict(reversed([*_valid(in_tags), *_valid(_decided(config))]))  # the first of each version counts
+    for_audit = dict(_valid((each.name, each.facts.get("audit")) for each in registry.versions))
+    right, examples = 0, 0
+    for name, term in terms.items():
+        old = for_audit.get(name, UnbiasedScore(examples=0, correct=0))  # in the test split from the start
+        hits, joined = term.correct - old.correct, term.examples - old.examples
+        if 0 <= hits <= joined:  # else images were forgotten, or somebody wrote it by hand
+            right, examples = right + hits, examples + joined
+    return unbiased.score(right, examples)
+
+
+def _decided(config: Config) -> Iterator[tuple[object, object]]:
+    """Yield the opponents of the decisions in git with their scores, the newest first."""
+    try:
+        git, file = Repository(Path()), config.paths.decision
+        among = ("HEAD", "--branches", "--remotes", "--tags", "--", file.as_posix())
+        commits = git.run("log", f"--max-count={DECISIONS}", "--format=%H", *among).split()
+        names = "\n".join(dict.fromkeys(git.blobs(file, commits).values()))
+        found = git.run("cat-file", f"--batch={SEPARATOR}", stdin=names).split(f"{SEPARATOR}\n")
+    except PerennialError:  # no repository, or no commit
+        return
+    for text in found:
+        with suppress(ValueError, KeyError, TypeError):
+            champion = json.loads(text)["champion"]
+            yield champion["version"], champion["unbiased"]
 
 
 def _measured(config: Config, registry: Registry) -> Iterator[tuple[str, UnbiasedScore]]:
@@ -110,11 +156,13 @@ def _measured(config: Config, registry: Registry) -> Iterator[tuple[str, Unbiase
         champion = None
     if champion and champion.unbiased:
         candidates.append((champion.version, champion.unbiased.model_dump()))
-    for name, score in candidates:
-        try:
+    yield from _valid(candidates)
+
+
+def _valid(found: Iterable[tuple[object, object]]) -> Iterator[tuple[str, UnbiasedScore]]:
+    for name, score in found:
+        with suppress(ValidationError):  # none, or one that somebody wrote by hand
             yield str(name), UnbiasedScore.model_validate(score)
-        except ValidationError:  # none, or one that somebody wrote by hand
-            continue
 
 
 def _largest(scores: Iterable[UnbiasedScore]) -> dict[str, Any] | None:
