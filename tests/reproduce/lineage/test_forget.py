@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,12 +23,14 @@ from support.s3 import bucket, server
 from typer.testing import CliRunner
 
 from perennial.base import config
+from perennial.base.errors import ConfigError
 from perennial.base.project.exclusions import Exclusions
 from perennial.base.storage import Store, open_store
 from perennial.cli import app
+from perennial.data import archives
 from perennial.data.datasets.readers import labelled
 from perennial.data.images import accept
-from perennial.data.sources.pin import pin
+from perennial.data.sources.pin import collect_labels, pin
 from perennial.data.tfrecord import example
 from perennial.live.capture import place
 from perennial.live.capture.place import KeptImage
@@ -288,13 +291,13 @@ def test_an_image_that_only_the_queue_has_is_found(project):
     assert left() == []
 
 
-def merged(project, *images: bytes) -> Answers:
+def merged(project, *images: bytes, push: bool = False) -> Answers:
     """Labels of images, merged from a branch."""
     answers = drawn(project, *images, kept_form(OTHERS[5]), name="cat")
     for each in answers.drawn().images:
         if each.sha256 not in answers.labels():
             answers.add(each, "cat", "Ada")
-    branch.make(project, answers, "new", push=False)
+    branch.make(project, answers, "new", push=push)
     git("merge", "-q", "--no-edit", "new")
     return answers
 
@@ -309,6 +312,72 @@ def test_a_labelled_image_and_its_row_leave_the_project_and_git_says_where_it_st
     assert {"main", "new", "other"} <= set(there["references"])
     said = CliRunner().invoke(app, ["forget", "photo.jpg", "--because", "asked"]).output
     assert f"git filter-repo --invert-paths --path {there['path']}" in " ".join(said.split())
+
+
+@pytest.fixture
+def kept_by_dvc(project):
+    """The project, whose labelled images are in DVC's cache and remote, pushed and merged."""
+    git("init", "-q", "--bare", "server.git")
+    git("remote", "add", "origin", "server.git")
+    change_params(Path("params.yaml"), {"label.images": "dvc"})
+    subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], check=True)
+    assert CliRunner().invoke(app, ["remote", "add", "storage", "storage"]).exit_code == 0
+    with Path(".gitignore").open("a") as stream:
+        stream.write("/server.git/\n/storage/\n/captured/\n/photo.jpg\n")
+    git("add", ".")
+    git("commit", "-qm", "Keep labelled images in DVC")
+    changed = config.load(Path("params.yaml"))
+    merged(changed, kept_form(PLAIN), *map(kept_form, OTHERS[:2]), push=True)
+    return changed
+
+
+def test_a_clone_gets_the_labelled_images_of_dvc_and_git_has_none(kept_by_dvc, monkeypatch):
+    names = git("log", "--all", "--format=", "--name-only", "--", "labels").split()
+    assert {Path(each).suffix for each in names} == {".csv", ".dvc", ""}
+    assert git("status", "--porcelain") == ""
+    git("clone", "-q", "server.git", "clone", "--branch", "new")
+    monkeypatch.chdir("clone")
+    pin(kept_by_dvc)
+    Path("raw").mkdir()
+    collect_labels(Path("raw"))
+    members = {Path(each.name).stem for each in archives.contents(Path("raw", labelled.TAR))}
+    assert members - {"labels", "images"} == labelled.parse(labelled.TABLE.read_text()).keys()
+    assert "labels" not in git("status", "--porcelain")
+
+
+@pytest.mark.parametrize("pulled", [True, False], ids=["pulled", "not pulled"])
+@pytest.mark.parametrize("named", ["file", "digest"])
+def test_a_labelled_image_of_dvc_leaves_its_cache_and_remote(kept_by_dvc, pulled, named):
+    if pulled:
+        pin(kept_by_dvc)
+        Path("raw").mkdir()
+        collect_labels(Path("raw"))
+        shutil.rmtree("raw")
+    shutil.rmtree(".work")
+    digest = hashlib.sha256(kept_form(PLAIN)).hexdigest()
+    there = [*labelled.IMAGES.glob(f"*{labelled.POINTER}")]
+    assert any(name.startswith("storage") for name in left())
+    found = forget(photo(saved(PHOTO, "JPEG", quality=60)) if named == "file" else digest, "--kept", "captured")
+    Path("photo.jpg").unlink(missing_ok=True)
+    assert (left(), found["not_searched"]) == ([], {})
+    assert digest not in labelled.TABLE.read_text()
+    assert {*labelled.IMAGES.glob(f"*{labelled.POINTER}")} == {
+        each for each in there if digest not in each.name
+    }
+    git("add", ".")
+    git("commit", "-qm", "Forget")
+    audited = CliRunner().invoke(app, ["audit", "--all"])
+    assert audited.exit_code == 0, audited.output
+
+
+def test_without_a_remote_no_branch_is_made(project):
+    subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], check=True)
+    change_params(Path("params.yaml"), {"label.images": "dvc"})
+    with pytest.raises(
+        ConfigError, match=r"needs a remote of DVC.*nothing was committed; `perennial remote add"
+    ):
+        merged(config.load(Path("params.yaml")), kept_form(PLAIN))
+    assert git("branch", "--list", "new") == ""
 
 
 def test_a_branch_to_come_does_not_take_the_image_again(project):

@@ -23,6 +23,7 @@ from perennial.base.config.release import (
     EvaluateConfig,
     ExportConfig,
     GateConfig,
+    LabelConfig,
     MonitorConfig,
     PublishConfig,
     RecordConfig,
@@ -70,6 +71,7 @@ class Config(Section):
     record: RecordConfig = Field(default_factory=RecordConfig)
     publish: PublishConfig = Field(default_factory=PublishConfig)
     monitor: MonitorConfig = MonitorConfig()
+    label: LabelConfig = LabelConfig()
     chosen_paths: PathsConfig = Field(default_factory=PathsConfig, alias="paths")
 
     @cached_property

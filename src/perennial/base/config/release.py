@@ -136,3 +136,11 @@ class MonitorConfig(Section):
     max_age_days: float | None = option(None, "maximum age of the champion, in days; null: no rule", gt=0)
     traffic: str | None = option(None, "place of `serve --keep` to compare with validation images; null: none")
     traffic_window: int = option(200, "kept images that are compared together", ge=50, le=2000)
+
+
+class LabelConfig(Section):
+    """How labels of traffic are proposed."""
+
+    images: Literal["git", "dvc"] = option(
+        "git", "where images are kept; dvc: a remote, where forget reaches them"
+    )

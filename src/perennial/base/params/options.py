@@ -21,7 +21,7 @@ HEADER = "# Every parameter of a run. Each key is required; `perennial config --
 # In a section that a person decides: what follows is seldom changed.
 IN_ONE_LINE = {
     "schedule", "averages", "augmentation", "head", "warm_start", "severity", "card", "compute",
-    "checkpoints", "logging", "record", "publish", "monitor", "paths",
+    "checkpoints", "logging", "record", "publish", "monitor", "label", "paths",
 }  # fmt: skip
 FIRST_OF_REST = ("train", "steps_between_evals")
 REST = "# The rest is rarely changed; `perennial docs options` explains every key."

@@ -33,11 +33,7 @@ def of(options: DatasetConfig) -> Dataset:
 
 
 def read(options: DatasetConfig, raw: Path, scratch: Path) -> Source:
-    """Read raw files, unpacked into an empty folder, and add the labelled images of traffic that they hold.
-
-    Raises:
-        DataError: files or labels are damaged or unexpected; the message names the raw file.
-    """
+    """Read raw files, unpacked into an empty folder, with labelled images; a DataError names the raw file."""
     dataset, own, labels = of(options), scratch / "own", scratch / labelled.TAR
     own.mkdir()
     try:

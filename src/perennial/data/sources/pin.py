@@ -11,6 +11,7 @@ from pathlib import Path
 
 from perennial.base.choices import is_bucket
 from perennial.base.config import Config
+from perennial.base.dvc import dvc_program
 from perennial.base.errors import ConfigError, DataError, PerennialError, listed
 from perennial.base.processes import locks
 from perennial.base.project.pins import LABELS, SourcePin, labels_sha256
@@ -134,6 +135,8 @@ def collect_labels(raw: Path) -> None:
         )
     if found is None:
         return
+    if any(not each.with_suffix("").exists() for each in labelled.IMAGES.glob(f"*{labelled.POINTER}")):
+        dvc_program.run("pull", "--recursive", str(labelled.IMAGES))
     log.info("collected %d labelled images of traffic", labelled.pack(raw))
 
 

@@ -1,5 +1,7 @@
 """A pull request for data: labels as a commit on a branch, which the gate judges before it is merged."""
 
+import hashlib
+import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,10 +10,11 @@ from pathlib import Path
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.project.exclusions import Exclusions
-from perennial.base.project.git import Repository
+from perennial.base.project.git import IGNORED_FILE, Repository
 from perennial.data.datasets.readers import labelled
-from perennial.data.datasets.readers.labelled import Label
+from perennial.data.datasets.readers.labelled import POINTER, Label
 from perennial.live.label.answers import ENDINGS, Answers
+from perennial.release.audit import sides
 from perennial.release.registry.access import OpenRegistry, open_registry
 from perennial.release.registry.push import push_references
 
@@ -53,8 +56,12 @@ def make(config: Config, answers: Answers, branch: str, *, push: bool) -> DataRe
         raise ConfigError(f"{answers.images} lacks {len(lost)} images, as {lost[0]}; nothing was committed")
     table = labelled.text_of({**before, **new}.values())
     images = [file for each in used if (file := answers.image(each.sha256))]
-    gone = [labelled.IMAGES / f"{name}{ending}" for name in forgotten for ending in ENDINGS]
-    tree = _tree(git, parent, table, {labelled.IMAGES / file.name: file for file in images}, gone)
+    endings = [f"{image}{pointer}" for image in ENDINGS for pointer in ("", POINTER)]
+    gone = [labelled.IMAGES / f"{name}{ending}" for name in forgotten for ending in endings]
+    with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
+        if config.label.images == "dvc":
+            images = _pointers(images, Path(folder), push=push)
+        tree = _tree(git, parent, table, {labelled.IMAGES / file.name: file for file in images}, gone)
     random = sum(each.reason == "random" for each in used)
     message = f"Label {len(new)} images of traffic\n\n{random} drawn at random, {len(used) - random} chosen; "
     commit = git.commit(tree, parent, f"{message}{len(new) - len(used)} of none of the classes.\n")
@@ -69,6 +76,25 @@ def _at(git: Repository, revision: str) -> Mapping[str, Label]:
     """The labels in the table of a revision."""
     text = git.read(revision, labelled.TABLE)
     return labelled.parse(text) if text else {}
+
+
+def _pointers(images: Sequence[Path], folder: Path, *, push: bool) -> list[Path]:
+    """Put images into DVC's cache, and with `push` into its remote; returns what git has of them."""
+    cache, remote = sides.open_sides()
+    if remote is None:
+        raise ConfigError(
+            "label.images: dvc needs a remote of DVC, from which others get the images; nothing was committed; "
+            "`perennial remote add NAME URL` adds one, or set label.images to git"
+        )
+    (folder / IGNORED_FILE).write_text("".join(f"*{ending}\n" for ending in ENDINGS))
+    for image in images:  # a pointer each, so that branches of several people merge
+        content = image.read_bytes()
+        digest = hashlib.md5(content, usedforsecurity=False).hexdigest()
+        for side in (cache, remote) if push else (cache,):
+            side.put(digest, image)
+        out = {"md5": digest, "size": len(content), "hash": "md5", "path": image.name}
+        (folder / f"{image.name}{POINTER}").write_text(json.dumps({"outs": [out]}))
+    return list(folder.iterdir())
 
 
 def _tree(git: Repository, base: str, table: str, images: Mapping[Path, Path], gone: Sequence[Path]) -> str:

@@ -36,6 +36,9 @@ def remove_labelled(folder: Path, wanted: Wanted) -> Counter[Found]:
         rows = _change_table(folder / labelled.TABLE.name, wanted)
         for digest in (*rows, *_change_queue(folder / QUEUE, wanted)):
             gone.setdefault(digest, Found(image=wanted.digests[digest], how="file"))
+        for digest in gone:
+            for file in (folder / labelled.IMAGES.name).glob(f"{digest}.*"):
+                file.unlink()  # a pointer of DVC
     return Counter(gone.values())
 
 

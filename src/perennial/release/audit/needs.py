@@ -16,6 +16,7 @@ from perennial.base import documents
 from perennial.base.dvc.dvc_lock import value_at
 from perennial.base.errors import DataError
 from perennial.base.layout import Project
+from perennial.base.project.exclusions import Exclusions
 from perennial.base.project.git import Repository
 
 log = logging.getLogger(__name__)
@@ -86,7 +87,12 @@ def in_project(repository: Repository, *, own: bool) -> Callable[[str], bool]:
     """Whether a file, by its path from the top, is in this folder's project; own: and of no other pipeline."""
     project = Project.find(repository.folder)
     top = replace(repository, folder=project.root).run("rev-parse", "--show-prefix")
-    return lambda file: file.startswith(top) and not (own and project.of_others([file.removeprefix(top)]))
+    gone = Exclusions.read().digests  # of forgotten images, after which pointers to labelled ones are named
+    return lambda file: (
+        file.startswith(top)
+        and not (own and project.of_others([file.removeprefix(top)]))
+        and PurePosixPath(file).name.partition(".")[0] not in gone
+    )
 
 
 class _Outputs:

@@ -69,12 +69,14 @@ class Side:
         """Whether a file of this machine is a hard link to an object."""
         return self.folder is not None and (self.folder / object_key(digest)).stat().st_nlink > 1
 
-    def remove(self, digests: Iterable[str]) -> dict[str, str]:
-        """Remove objects; returns the reasons of those that the store refuses to remove."""
+    def remove(self, digests: Iterable[str], *, versions: bool = False) -> dict[str, str]:
+        """Remove objects, and versions that S3 kept; returns why the store refuses to remove some."""
 
         def take(digest: str) -> tuple[str, str | None]:
             try:
                 self._store.delete(object_key(digest))
+                if versions:
+                    self._store.purge(object_key(digest))
             except (ConfigError, Changed) as refusal:
                 return digest, str(refusal)
             return digest, None

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
-from perennial.base import files
+from perennial.base import documents, files
 from perennial.base.choices import Split, is_bucket
 from perennial.base.config import Config
 from perennial.base.errors import PerennialError, redacted
@@ -22,6 +22,7 @@ from perennial.data.datasets.readers import labelled
 from perennial.live.capture import place
 from perennial.live.capture.same_image import Found, Wanted
 from perennial.live.label import removal
+from perennial.release.audit import sides
 from perennial.reproduce.lineage import wanted_records
 
 KINDS = ("refs/heads/", "refs/remotes/", "refs/tags/")
@@ -38,19 +39,33 @@ class Committed:
     references: Sequence[str]  # branches and tags that have it now
 
 
-def _find_committed(repository: Repository, wanted: Wanted, images: Sequence[Path]) -> list[Committed]:
-    """List labelled images that were made of wanted ones, and these files themselves wherever they are."""
+def _find_committed(
+    repository: Repository, wanted: Wanted, images: Sequence[Path], kept: dict[str, Counter[Found]]
+) -> list[Committed]:
+    """List labelled images of wanted ones, and these files wherever they are; `kept` counts those of DVC."""
     asked = ["--", labelled.IMAGES.as_posix()]
     rows = set(_added(repository, *asked))
     for name in (repository.run("hash-object", "--no-filters", "--", str(each.resolve())) for each in images):
         if repository.ask("cat-file", "-e", name) is not None:
             rows |= {row for row in _added(repository, f"--find-object={name}") if row[0] == name}
     found = {}
+    pointers = {row for row in rows if row[1].endswith(labelled.POINTER)}
+    known = (*sides.open_sides(), sides.open_cache_of_runs(files.home())) if pointers else ()
+    places = [each for each in known if each]
     for blob, path in sorted(rows):
-        content, sha256 = repository.blob(blob) or b"", Path(path).stem
-        if wanted.lacks_pixels(sha256):
+        content, (sha256, *_) = repository.blob(blob) or b"", Path(path).name.split(".")
+        if (blob, path) in pointers:
+            md5 = documents.yaml_object(content)["outs"][0]["md5"]
+            content = sides.first_content(places, md5) or b""
+        if content and wanted.lacks_pixels(sha256):
             wanted.add(wanted.digests[sha256], content)
-        if each := wanted.find(content):
+        each = wanted.find(content)
+        if each and (blob, path) in pointers:
+            for side in places:
+                if why := side.remove([md5], versions=True):
+                    raise PerennialError(f"{side.name}: {why[md5]}")
+            kept.setdefault("DVC", Counter())[each] += 1
+        elif each:
             found[blob, path] = each
     there = _references(repository, found)
     return [
@@ -168,12 +183,16 @@ def _search(
             store.stop()
         except (PerennialError, OSError) as error:
             found.failed[shown] = str(error)
+    named = [each for each in images if isinstance(each, Path)]
+    try:
+        found.committed = _find_committed(repository, wanted, named, found.kept)
+    except (PerennialError, OSError) as error:
+        found.failed["git and DVC"] = str(error)
     found.answers += removal.remove_labelled(config.paths.work / LABEL, wanted)
     found.labels += removal.remove_labelled(labelled.FOLDER, wanted)
     if copies := removal.remove_copies(config.paths.work, wanted):
         found.kept[str(config.paths.work)] = found.kept.get(str(config.paths.work), Counter()) + copies
     found.records = wanted_records.find(config, wanted)
-    found.committed = _find_committed(repository, wanted, [each for each in images if isinstance(each, Path)])
 
 
 def _sides(config: Config, repository: Repository) -> list[int]:

@@ -40,6 +40,7 @@ from perennial.data.images import BadImage, Image, accept
 TABLE = pins.LABELS
 FOLDER, IMAGES = TABLE.parent, TABLE.parent / "images"
 TAR = "labels.tar"  # in the raw folder
+POINTER = ".dvc"  # after the name of an image that DVC keeps
 COLUMN = "traffic"  # further column of the records: why an image was labelled, empty for those of the source
 SHA256 = re.compile(r"[0-9a-f]{64}")
 POOL_SALT = "drawn or chosen"  # a constant: all queues, branches and machines agree
@@ -181,10 +182,7 @@ def pack(raw: Path) -> int:
 
 
 def join(source: Source, tar: Path) -> Source:
-    """Add labelled images to the training images; new classes come last, so that others keep numbers.
-
-    Where all images of the source have one shape, the labelled ones get it, too.
-    """
+    """Add labelled images, in the one shape of the others if they have one; new classes come last."""
     members = archives.contents(tar)
     table = next((each for each in members if each.name == TABLE.name), None)
     if table is None:
@@ -254,27 +252,21 @@ def _together(one: Examples, other: Examples) -> Examples:
     """The examples of both, in this order."""
     count = len(one.labels)
     own = np.zeros(count, np.uint8) if one.kinds is None else one.kinds
-    own_images = one.images if one.alpha else partial(_opaque, one.images)
-    labelled_images = partial(_shaped, other.images, one.shape) if one.shape else other.images
+    shaped = partial(_shaped, other.images, one.shape) if one.shape else other.images
     own_files = one.originals or partial(_encoded, one.images)
     assert other.originals is not None
     assert other.kinds is not None
     return Examples(
         labels=np.concatenate((one.labels, other.labels), dtype=other.labels.dtype),
-        images=partial(_read, own_images, labelled_images, count),
+        images=partial(_read, one.images, shaped, count, one.alpha),
         image_bytes=np.concatenate((one.image_bytes, other.image_bytes)),
         names=(*(one.names or ("",) * count), *other.names),
-        originals=partial(_read, own_files, other.originals, count),
+        originals=partial(_read, own_files, other.originals, count, one.alpha),
         alpha=True,
         further=(*one.further, *other.further),
         kinds=np.concatenate((own, other.kinds)),
         shape=one.shape,
     )
-
-
-def _opaque(images: Images, indices: Sequence[int], **_: str) -> Iterator[Image | BadImage]:
-    """The images of a source, none of which is transparent."""
-    return images(indices)
 
 
 def _shaped(
@@ -288,8 +280,10 @@ def _encoded(images: Images, indices: Sequence[int]) -> Iterator[bytes]:
     return (image.encoded if isinstance(image, Image) else b"" for image in images(indices))
 
 
-def _read(one: Any, other: Any, count: int, indices: Sequence[int], **options: str) -> Iterator[Any]:
-    """Yield what two functions read, the first `count` by the first one."""
+def _read(
+    one: Any, other: Any, count: int, alpha: bool, indices: Sequence[int], **options: str
+) -> Iterator[Any]:
+    """Yield what two functions read, the first `count` by the first one, which takes options with `alpha`."""
     for second, part in groupby(indices, count.__le__):
         chosen = [index - count * second for index in part]
-        yield from (other if second else one)(chosen, **options)
+        yield from other(chosen, **options) if second else one(chosen, **(options if alpha else {}))
