@@ -413,7 +413,7 @@ def _gate(results: Results) -> str:
         [["a model that is better by 1 point is promoted", *(_percent(rate) for rate in gains.values())]],
     )
     return (
-        _origin(results, "201 training runs that differ only in their seed")
+        _origin(results, f"{len(scores)} training runs a row that differ only in their seed")
         + "\n"
         + _table(head, rows)
         + "\n"

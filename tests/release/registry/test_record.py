@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from release.registry.git_server import hook
+from support.parameters import change_params
 from support.pipelines import Project, link_runs
 
 from perennial.base.devices import processor
@@ -33,6 +34,13 @@ def remote_refs(project: Project) -> dict[str, str]:
 
 def head(project: Project) -> str:
     return project.git("rev-parse", "HEAD")
+
+
+def beside(project: Project) -> Project:
+    """A second checkout with what this one has now, and the same remote."""
+    second = Project(project.folder.with_name("second"), project.home)
+    shutil.copytree(project.folder, second.folder, symlinks=True)
+    return second
 
 
 def test_a_promoted_run_is_one_commit_with_its_tags_on_branch_and_remote(project: Project) -> None:
@@ -77,8 +85,7 @@ def test_a_run_that_changes_nothing_is_not_recorded_again(project: Project) -> N
 
 
 def test_the_branch_of_another_clone_follows_a_commit_that_is_pushed_already(project: Project) -> None:
-    second = Project(project.folder.with_name("second"), project.home)
-    shutil.copytree(project.folder, second.folder, symlinks=True)
+    second = beside(project)
     first = project.perennial("record", "night-1")
     assert second.perennial("record", "night-1")["outcome"] == "unchanged"
     assert (head(second), second.git("status", "--porcelain")) == (first["commit"], "")
@@ -102,6 +109,19 @@ def test_a_rejected_run_goes_to_a_branch_of_its_own(record_in: str | None, proje
     assert added == ("Record of run night-1" if record_in == "project" else "")
     again = project.perennial("record", "night-2")
     assert {"outcome": "unchanged", "commit": done["commit"]}.items() <= again.items()
+
+
+def test_a_rejected_run_stays_on_the_commit_that_it_ran_where_others_were_promoted(project: Project) -> None:
+    project.data("0.2 bad")
+    project.git("push", "-q", "origin", "main")
+    project.reproduce()
+    second = beside(project)
+    project.perennial("promote", "--push", "--force", "Ada", "--because", "the first")
+    change_params(second.folder / "params.yaml", {"train.seed": 1})
+    second.reproduce()
+    done = second.perennial("record", "night-1")
+    assert done["outcome"] == "not promoted"
+    assert second.git("rev-parse", f"{done['commit']}^") == head(second)
 
 
 @pytest.mark.slow
