@@ -549,6 +549,35 @@ def _promises(results: Results) -> str:
     return _origin(results, f"{results['number']} years for each row") + "\n" + _table(head, rows)
 
 
+def _in_office(results: Results) -> str:
+    """Errors of the score in office and of the last champion's on the test split, in points."""
+    rules = {"fixed": "`significance` 0.002", "both": "`false_share` 0.1, after a gain on validation"}
+    rows = [
+        [
+            split,
+            kind,
+            rule,
+            f"{found[kind][name]['promotions']:.2f}",
+            f"{100 * found[kind][name]['today']:.2f}",
+            f"{100 * found[kind][name]['bias']:.2f} ± {100 * found[kind][name]['bias_error']:.2f}",
+            _percent(found[kind][name]["coverage"], 1),
+        ]
+        for split, found in sorted(results["splits"].items(), key=lambda item: len(item[0]))
+        for kind in found
+        for name, rule in rules.items()
+    ]
+    head = [
+        "test examples",
+        "candidates",
+        "rule",
+        "promotions a year",
+        "last champion on the test split, points too high",
+        "score in office, points too high",
+        "its 95 % intervals that contain the true accuracy",
+    ]
+    return _origin(results, f"{results['number']} years for each row") + "\n" + _table(head, rows)
+
+
 def _drift(results: Results) -> str:
     sizes, size = sorted(results["false_alarms"], key=int), str(results["size"])
     false = _table(
@@ -653,6 +682,7 @@ SUBJECTS: Mapping[str, tuple[str, Callable[[Results], str]]] = {
     "gate-labels": ("gate_labels", _gate_labels),
     "years": ("years", _years),
     "promises": ("promises", _promises),
+    "in-office": ("in_office", _in_office),
     "replaced": ("replaced", _replaced),
     "drift": ("drift", _drift),
     "main-job": ("main_job", _main_job),
