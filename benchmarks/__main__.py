@@ -6,7 +6,8 @@ RUNS            rounds; medians are of so many (default 5), of two for peers tha
 SCALE           share of each generated data set (default 1); other results go to .work/benchmarks/results
 MNIST_FOLDER    holds the four IDX files with their original names, *.gz
 CIFAR10_FOLDER  holds cifar-10-binary.tar.gz
-CIFAR10_IMAGES  holds train/ and test/ with a folder of JPEG files for each class, for transfer, fast and drift
+CIFAR10_IMAGES  holds train/ and test/ with a folder of JPEG files for each class, for transfer, fast and drift,
+                and for first_labels
 FLOWERS_FOLDER  holds flower_photos.tgz; a smaller archive is repeated until it has 3,670 photographs
 REQUESTS        of the subject serve while versions change, of each row of traffic (default 100000)
 SEEDS           trainings of the subjects fast (default 5; 0: only its race to 80 %) and replaced
@@ -17,9 +18,9 @@ WINDOWS, ALIBI  of the subject drift: windows without drift of each size (defaul
                 windows of each drift (default 10)
 DRAWN           of the subject drift_references: windows without drift of each row (default 1000)
 PLACES          of the subject label_queues (default 200)
+REPEATS         of each row of the subjects cross_validation (default 2000) and first_labels (default 10)
 YEARS           of each row of the subjects years, promises and in_office (default 200)
 NIGHTS          of each cell of the subject traffic_gate (default 2000)
-REPEATS         of each row of the subject cross_validation (default 2000)
 PEAK_TFLOPS     what the GPU's data sheet promises for bfloat16, where gpu_speed.py does not know it
 
 Without a folder the data are generated, in the same format and number, under .work/benchmarks/data. The peers
@@ -34,6 +35,7 @@ from benchmarks import (
     drift,
     drift_references,
     fast,
+    first_labels,
     gate,
     gate_labels,
     gpu,
@@ -80,6 +82,7 @@ SUBJECTS = {
     "promises": promises.measure,
     "in_office": in_office.measure,
     "traffic_gate": traffic_gate.measure,
+    "first_labels": first_labels.measure,
     "label_queues": label_queues.measure,
     "cross_validation": cross_validation.measure,
     "drift": drift.measure,

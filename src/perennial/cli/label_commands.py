@@ -12,6 +12,7 @@ import typer
 
 from perennial.base import config, files
 from perennial.base.config import Config
+from perennial.base.config.paths import Paths
 from perennial.base.errors import ConfigError
 from perennial.base.processes import process
 from perennial.base.project.git import Repository
@@ -27,7 +28,10 @@ LOCAL_FILES = "LABEL_STUDIO_LOCAL_FILES_SERVING_ENABLED=true and LABEL_STUDIO_LO
 @command(app, "label", epilog="Example: `perennial label captured`, then `perennial label --branch new`.")
 def _label(  # noqa: PLR0913 - each option is one
     place: str | None = location(
-        "As for `serve --keep`. [default: that of the last queue]", "[PLACE]", argument, default=None
+        "As for `serve --keep`, or a folder of photos. [default: that of the last queue]",
+        "[PLACE]",
+        argument,
+        default=None,
     ),
     params: ParamsOption = PARAMS,
     *,
@@ -45,6 +49,10 @@ def _label(  # noqa: PLR0913 - each option is one
     compare: bool = switch("--compare", "Judge the candidate in the shadow by the labels."),
 ) -> None:
     exclusive(compare=compare, branch=branch, export=export, **{"import": take})
+    other = compare or branch is not None or export is not None or take is not None
+    if place is not None and not other and _module("photos").are_in(Path(place)):
+        _label_photos(Path(place), add or (), count=count, seed=seed, who=who, none_as=none_as, port=port)
+        return
     checked = config.load(params)
     answers = _module("answers").Answers(checked.paths.work / "label")
     if compare:
@@ -65,14 +73,37 @@ def _label(  # noqa: PLR0913 - each option is one
     if export is not None:
         output(*_exported(export, queue, answers, classes, several=several))
         return
+    _serve(queue, answers, classes, who, none_as, port, several=several)
+
+
+def _serve(
+    queue: Any, answers: Any, classes: Sequence[str], who: str | None, none_as: str, port: int, *,
+    several: bool = False, understood: Sequence[str] = (),
+) -> None:  # fmt: skip
     page = _module("label_page")
     listener = page.listen(port)
     who = who or Repository(Path()).ask("config", "user.name") or getpass.getuser()
     labelling = page.Labelling(queue, answers, classes, who, none_as, several=several)
     url, left = f"http://127.0.0.1:{listener.getsockname()[1]}/", len(labelling.state()["left"])
     document = {"url": url, "images": len(queue.images), "left": left}
-    output(document, f"{left} of {len(queue.images)} images to label: open {url}; Ctrl-C ends")
+    line = f"{left} of {len(queue.images)} images to label: open {url}; Ctrl-C ends"
+    output(document, [*understood, line])
     page.serve(labelling, listener)
+
+
+def _label_photos(
+    folder: Path, more: Sequence[str], *, count: int, seed: int, who: str | None, none_as: str, port: int
+) -> None:
+    """Label a folder of photos, for which there need not be a project."""
+    module = _module("photos")
+    with process.interruptible():
+        answers = module.Photos(folder, Paths().work)
+        given = sorted({each.class_ for each in answers.labels().values() if each.class_})
+        classes = list(dict.fromkeys((*given, *(name.strip() for name in more))))
+        module.require_names(classes)
+        queue = answers.draw_photos(count, seed)
+    understood = f"{folder}: {answers.photos} photos without a model; labels go to {folder / 'labels.csv'}"
+    _serve(queue, answers, classes, who, none_as, port, understood=[understood, answers.next_step])
 
 
 def _has_several(checked: Config) -> bool:

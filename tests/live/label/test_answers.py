@@ -176,7 +176,7 @@ def client(queue, answers):
 def test_the_page_gets_no_prediction(client, queue):
     state = client.get("/queue").json()
     assert (state["classes"], state["left"]) == (list(CLASSES), [each.sha256 for each in queue.images])
-    assert sorted(state) == ["classes", "left", "several", "total", "who"]
+    assert sorted(state) == ["classes", "left", "next", "several", "total", "who"]
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,8 @@ class Taken(PerennialError):
 class Answers:
     """The labels that are not yet in the project's table."""
 
+    next_step = "Make a branch of them: perennial label --branch NAME"
+
     def __init__(self, folder: Path) -> None:
         self.folder, self.images = folder, folder / labelled.IMAGES.name
         self._table, self._queue = folder / labelled.TABLE.name, folder / QUEUE
@@ -83,12 +85,20 @@ class Answers:
         with files.locked(self.folder):
             found = self.labels()
             change(found)
-            files.write_bytes(self._table, labelled.text_of(found.values()).encode())
+            self._write(found)
+
+    def _write(self, found: dict[str, Label]) -> None:
+        files.write_bytes(self._table, labelled.text_of(found.values()).encode())
 
     def image(self, sha256: str) -> Path | None:
         """The file of an image of the queue."""
         found = (self.images / f"{sha256}{ending}" for ending in ENDINGS)
         return next((file for file in found if file.is_file()), None)
+
+    def shown(self, sha256: str) -> bytes | None:
+        """The image as a browser shows it, JPEG or PNG."""
+        file = self.image(sha256)
+        return None if file is None else file.read_bytes()
 
     def unfinished(self, url: str | None = None) -> Queue | None:
         """The queue that was drawn last, if it is of this place (None: any) and has images without a label."""

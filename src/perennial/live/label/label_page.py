@@ -18,6 +18,7 @@ from fastapi.responses import Response
 
 from perennial.base.errors import ConfigError, DataError
 from perennial.data.datasets.readers import labelled
+from perennial.data.images import png
 from perennial.data.validation import html
 from perennial.live.label import queue
 from perennial.live.label.answers import Answers, Taken
@@ -61,6 +62,7 @@ class Labelling:
             "who": self.who,
             "total": len(self._images),
             "left": [each.sha256 for each in left],
+            "next": self.answers.next_step,
         }
 
     def answer(self, sha256: str, given: Any) -> dict[str, Any]:
@@ -119,12 +121,12 @@ def _add_endpoints(app: FastAPI, labelling: Labelling) -> None:
     @app.get("/images/{sha256}")
     def image(sha256: str) -> Response:
         known = sha256 in {each.sha256 for each in labelling.queue.images}
-        file = labelling.answers.image(sha256) if known else None
-        if file is None:
+        content = labelling.answers.shown(sha256) if known else None
+        if content is None:
             return _json({"error": "there is no such image"}, 404)
-        kind = "image/jpeg" if file.suffix == ".jpg" else "image/png"
+        kind = "image/png" if content.startswith(png.SIGNATURE) else "image/jpeg"
         kept = {"Cache-Control": "private, max-age=3600, immutable"}  # so that the next one is there at once
-        return Response(file.read_bytes(), media_type=kind, headers=kept)
+        return Response(content, media_type=kind, headers=kept)
 
     @app.post("/answers")
     async def answer(request: Request) -> Response:

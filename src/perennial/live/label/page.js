@@ -6,7 +6,7 @@
   const part = Object.fromEntries(
     ["count", "progress", "image", "done", "choices", "finder", "filter", "classes", "give", "none", "skip", "undo", "status"]
       .map(id => [id, document.getElementById(id)]));
-  let classes = [], left = [], skipped = [], total = 0, busy = false, several = false;
+  let classes = [], left = [], skipped = [], total = 0, next = "", busy = false, several = false;
   const given = []; // answers of this page: sha256, time and labels
   const chosen = new Set(); // of several labels, those of the image that is shown
 
@@ -82,13 +82,13 @@
     if (!current) {
       part.done.textContent = skipped.length
         ? `Only the ${skipped.length} skipped images are left. Reload this page to see them again.`
-        : "All images have a label. Make a branch of them: perennial label --branch NAME";
+        : `All images have a label. ${next}`;
       return;
     }
     part.image.alt = `Image to label, ${left.length} left`;
     part.image.classList.remove("small");
     part.image.src = `images/${current}`;
-    for (const next of left.slice(1, 3)) new Image().src = `images/${next}`;
+    for (const after of left.slice(1, 3)) new Image().src = `images/${after}`;
     part.filter.value = "";
     showClasses();
     if (classes.length > MANY && document.activeElement === document.body) part.filter.focus();
@@ -140,7 +140,7 @@
 
   const load = async () => {
     const state = await (await fetch("queue")).json();
-    ({ classes, several, total } = state);
+    ({ classes, several, total, next } = state);
     left = state.left.filter(each => !skipped.includes(each));
     skipped = skipped.filter(each => state.left.includes(each));
     show();

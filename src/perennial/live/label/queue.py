@@ -35,8 +35,8 @@ class QueuedImage(documents.JsonFile):
 
     sha256: Digest
     reason: Reason
-    version: str
-    served: str  # class, or several labels as a JSON list
+    version: str = ""  # empty: no model has seen it
+    served: str = ""  # class, or several labels as a JSON list
     candidate_version: str = ""
     candidate: str = ""  # the same
 
@@ -145,7 +145,7 @@ def choose(
         alike.add(content)
 
     def typical_of(names: Sequence[str]) -> list[str]:
-        pool = sorted(names, key=lambda name: _number(seed, "pool", name))[: typical.POOL]
+        pool = sorted(names, key=lambda name: number(seed, "pool", name))[: typical.POOL]
         return typical.choose(pool, fetch, with_label, count, seed) if few else []
 
     drawn, chosen = _drawn(there, seed), _chosen(there, seed, typical_of)
@@ -163,7 +163,7 @@ def choose(
     take(chosen, count, different=True)
     take(drawn, count, different=False)
     log.info("%d images to label of %d", len(queue), len(there))
-    return sorted(queue.values(), key=lambda each: _number(seed, "order", each.sha256))
+    return sorted(queue.values(), key=lambda each: number(seed, "order", each.sha256))
 
 
 def _candidates(records: Iterable[KeptImage]) -> Mapping[str, _Candidate]:
@@ -184,7 +184,7 @@ def _candidates(records: Iterable[KeptImage]) -> Mapping[str, _Candidate]:
 def _drawn(there: Mapping[str, _Candidate], seed: int) -> Iterator[QueuedImage]:
     """Those drawn at random, in an order that undoes different probabilities of being kept (Ohlsson 1998)."""
     keys = {
-        name: _number(seed, "drawn", name) * each.share
+        name: number(seed, "drawn", name) * each.share
         for name, each in there.items()
         if each.share is not None and may_be_drawn(name)
     }
@@ -199,7 +199,7 @@ def _chosen(
     """Disagreements at random, typical ones, then the others by margin, one of each predicted class in turn."""
     there = {name: each for name, each in there.items() if not may_be_drawn(name)}
     disagreeing = [name for name, each in there.items() if each.disagrees]
-    disagreeing.sort(key=lambda name: _number(seed, "chosen", name))
+    disagreeing.sort(key=lambda name: number(seed, "chosen", name))
     yield from (there[name].queued("disagreement") for name in disagreeing)
     chosen = typical_of(sorted(there.keys() - set(disagreeing)))
     yield from (there[name].queued("typical") for name in chosen)
@@ -212,7 +212,7 @@ def _chosen(
             yield from (there[name].queued("margin") for name in names[turn : turn + 1])
 
 
-def _number(seed: int, *what: str) -> float:
+def number(seed: int, *what: str) -> float:
     """A number above 0 and below 1 that only depends on its arguments."""
     digest = hashlib.sha256(":".join((str(seed), *what)).encode()).digest()
     return (int.from_bytes(digest[:6]) + 0.5) / 2**48
