@@ -104,6 +104,7 @@ def test_each_of_two_ways_has_half_of_the_level(decide: Decide) -> None:
     assert {
         check.limit for check in decide((1, 1), (13, 1), **gained).checks if check.name == "traffic_gain"
     } == {0.001}
+    assert rules(decide(*HIDDEN, **DECIDES, **{"gate.min_gain": 0.11}))["traffic_gain"] is False
     budget = decide((40, 5), (9, 3), **DECIDES, **{"gate.false_share": 0.1})
     assert next(check.limit for check in budget.checks if check.name == "false_share") == 0.1 / 365 / 2
     found = compared.facts(budget)

@@ -54,6 +54,12 @@ def rows(count, reason, name="rose", first=1000):
     return [(content, label(content, name, reason)) for content in images]
 
 
+def contents(batches):
+    """Images of batches of rows, by digest."""
+    images = [picture(1000 + 100 * batch + number) for batch in range(batches) for number in range(80)]
+    return {hashlib.sha256(each).hexdigest(): each for each in images}
+
+
 def read(project):
     collect(project / "own", project / "raw")
     labelled.pack(project / "raw")
@@ -109,6 +115,57 @@ def test_a_drawn_image_keeps_its_split_when_more_are_labelled(project):
     (project / "raw").mkdir()
     after = split_of(read(project))
     assert {name: after[name] for name in before} == before
+
+
+def test_the_first_drawn_images_go_to_test_and_none_moves_as_labels_grow_and_are_forgotten(
+    project, monkeypatch
+):
+    """The first of four batches has no recorded splits; after each, some images are forgotten."""
+    monkeypatch.setattr(labelled, "FIRST", 70)
+    table, seen, tested = {}, {}, []
+    for number in range(4):
+        batch = rows(80, "random", first=1000 + 100 * number)
+        new = {each.sha256: each for _, each in batch}
+        table |= labelled.with_splits(new, table, first=number > 0)
+        shutil.rmtree(labelled.FOLDER, ignore_errors=True)
+        shutil.rmtree(project / "raw")
+        (project / "raw").mkdir()
+        kept = [(content, table[name]) for name, content in contents(4).items() if name in table]
+        add(kept)
+        assert labelled.read(labelled.TABLE) == table
+        found = split_of(read(project))
+        assert {name: found[name] for name in seen if name in found} == {
+            name: split for name, split in seen.items() if name in table
+        }
+        seen |= found
+        measures = [each.sha256 for _, each in batch if each.measures]
+        tested.append(sum(found[name] == "test" for name in measures) / len(measures))
+        for name in sorted(found)[number::5]:
+            del table[name]
+    assert tested[1] == 1  # test lacks labels
+    assert 0.2 < min(tested[0], tested[3]) <= max(tested[0], tested[3]) < 0.8  # by the hash
+
+
+def test_a_label_that_is_corrected_keeps_its_split():
+    drawn = [each for _, each in rows(40, "random") if each.measures]
+    first, second = drawn[0], replace(drawn[1], split="test")
+    known = {first.sha256: first, second.sha256: second}
+    again = {each.sha256: replace(each, class_="tulip", split="") for each in (first, second)}
+    found = labelled.with_splits(again, known, first=True)
+    assert [each.split for each in found.values()] == ["", "test"]
+
+
+def test_only_random_labels_of_a_class_go_to_test_first():
+    chosen, none = rows(9, "margin"), rows(20, "random", "", 2000)
+    new = {each.sha256: each for _, each in (*chosen, *none)}
+    assert labelled.with_splits(new, {}, first=True) == new
+    assert labelled.lacking(new.values()) == labelled.FIRST
+
+
+def test_of_two_rows_of_an_image_one_of_test_counts():
+    mine = label(b"x", "rose")
+    for both in ((mine, replace(mine, split="test", time="2")), (replace(mine, split="test"), mine)):
+        assert labelled.parse(labelled.text_of(both))[mine.sha256].split == "test"
 
 
 def test_drawn_images_reach_test_also_where_the_source_has_one(project):
@@ -218,6 +275,10 @@ def test_a_lost_image_is_named(project):
         (f'sha256,class,reason\n{"a" * 64},"rose,random\n', "line 2 is not CSV"),
         (f"sha256,class,reason\n{'a' * 64},rose,random,red\n", "line 2: it has 4 cells"),
         (f"sha256,class,reason\n{'a' * 64},rose,mood\n", "line 2: the reason 'mood'"),
+        (
+            f"sha256,class,reason,split\n{'a' * 64},rose,random,train\n",
+            "line 2: the split 'train' is not test or",
+        ),
         ("sha256;class;reason\n", "line 1: expected sha256 in one column"),
         (f"sha256,class,reason,class\n{'a' * 64},a,random,b\n", "line 1: expected class in one column"),
         ("sha256,class,reason\n1.jpg,rose,random\n", "'1.jpg' is no SHA-256"),

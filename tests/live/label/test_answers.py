@@ -238,15 +238,19 @@ def test_a_branch_is_continued_by_what_is_new(project, answers, queue):
     assert len(git.run("ls-tree", "--name-only", "labels-1:labels/images").splitlines()) == 2
 
 
-def test_branches_of_two_people_are_merged_without_a_conflict(project, answers, queue, tmp_path):
+@pytest.mark.parametrize(
+    "traffic", [(None, None), (None, "decides"), ("decides", None), ("decides", "protects")]
+)
+def test_branches_of_two_people_are_merged_without_a_conflict(load, project, answers, queue, tmp_path, traffic):
     (tmp_path / ".git" / "info" / "attributes").write_bytes((checkout.ROOT / ".gitattributes").read_bytes())
     git = Repository(tmp_path)
-    for name, images in (("labels-1", queue.images[:2]), ("labels-2", queue.images[1:])):
+    parts = (("labels-1", queue.images[:2]), ("labels-2", queue.images[1:]))
+    for (name, images), mode in zip(parts, traffic, strict=True):
         of_one = Answers(tmp_path / "work" / name)
         for each in images:
             of_one.add(each, "cat", f"{name}\r\nof two lines")
             shutil.copy(answers.image(each.sha256), of_one.images)
-        branch.make(project, of_one, name, push=False)
+        branch.make(load(**{"gate.traffic": mode}), of_one, name, push=False)
     for name in ("labels-1", "labels-2"):
         git.run("-c", "user.name=A", "-c", "user.email=a@b", "merge", "-q", "--no-edit", name)
     found = labelled.parse((tmp_path / labelled.TABLE).read_text())
@@ -254,6 +258,34 @@ def test_branches_of_two_people_are_merged_without_a_conflict(project, answers, 
         (each.sha256 for each in queue.images), "cat"
     )
     assert {each.who.partition("\r\n")[2] for each in found.values()} == {"of two lines"}
+
+
+def test_with_traffic_in_the_gate_random_labels_go_to_test_first_and_stay_there(load, project, answers, queue):
+    answers.add(queue.images[0], "cat", "Ada")
+    git, config = Repository(answers.folder.parent), load(**{"gate.traffic": "protects"})
+    branch.make(project, answers, "labels-1", push=False)  # as before
+    for each in queue.images[1:]:
+        answers.add(each, "cat", "Ada")
+    branch.make(config, answers, "labels-1", push=False)
+    found = labelled.parse(git.run("show", "labels-1:labels/labels.csv"))
+    drawn = {each.sha256 for each in queue.images[1:] if each.reason == "random"}
+    assert drawn
+    assert {name for name, each in found.items() if each.split == "test"} == drawn
+    with pytest.raises(ConfigError, match="no label is new on labels-1"):
+        branch.make(config, answers, "labels-1", push=False)
+    answers.take([replace(found[name], class_="dog", split="") for name in drawn])
+    branch.make(project, answers, "labels-1", push=False)
+    found = labelled.parse(git.run("show", "labels-1:labels/labels.csv"))
+    assert {each.class_ for each in found.values() if each.split == "test"} == {"dog"}
+
+
+def test_a_queue_draws_what_the_test_split_lacks(answers):
+    found = answers.draw("kept", count=2, seed=0, bits=2, first=True)
+    assert [each.reason for each in found.images] == ["random", "random"]
+    assert {each.reason for each in answers.draw("kept", count=2, seed=0, bits=2).images} == {
+        "random",
+        "margin",
+    }
 
 
 def test_a_branch_is_pushed_and_continued_by_another_clone(project, answers, queue, tmp_path):

@@ -33,6 +33,11 @@ def test_half_is_drawn_at_random_and_the_others_are_the_most_unsure():
     assert (len(of(found, "random")), of(found, "margin")) == (10, set(CHOOSABLE[:10]))
 
 
+@pytest.mark.parametrize(("least", "random"), [(0, 10), (3, 10), (14, 14), (300, 20)])
+def test_at_least_so_many_are_drawn_at_random_as_the_test_split_lacks(least, random):
+    assert len(of(choose(drawn(), least=least), "random")) == random
+
+
 def test_an_image_is_either_drawn_or_chosen_in_all_queues():
     labelled, drawn_ones, chosen = set(), set(), set()
     for number in range(6):

@@ -14,7 +14,8 @@ from perennial.data.images import BadImage, Image, accept
 from perennial.data.tfrecord.label_arrays import LabelArray
 
 Images = Callable[[Sequence[int]], Iterator[Image | BadImage]]
-DRAWN, CHOSEN = 1, 2  # added examples: drawn at random, which only measure, and chosen, which only train
+# Added examples: drawn at random, which only measure; chosen, which only train; drawn for the test split.
+DRAWN, CHOSEN, TESTED = 1, 2, 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,7 @@ class Examples:
     originals: Callable[[Sequence[int]], Iterator[bytes]] | None = None
     alpha: bool = False  # whether images may have an alpha channel: `images` takes the keyword `transparency`
     further: Sequence[tuple[str, ...]] = ()  # N rows of `Source.columns`, if a table has such columns
-    kinds: NDArray[np.uint8] | None = None  # [N], 0 for the source's own, DRAWN or CHOSEN; None: all its own
+    kinds: NDArray[np.uint8] | None = None  # [N], 0 for the source's own, or as above; None: all its own
     shape: tuple[int, int, int] | None = None  # height, width and channels, 1 or 3, if all images have the same
     max_side: int | None = None  # pixels to which `images` reduces the longer side
 

@@ -20,7 +20,7 @@ from perennial.base import files
 from perennial.base.choices import SPLITS, Split
 from perennial.base.errors import DataError
 from perennial.base.parallel import threads
-from perennial.data.datasets.dataset import DRAWN, Examples, Images, Source
+from perennial.data.datasets.dataset import DRAWN, TESTED, Examples, Images, Source
 from perennial.data.datasets.readers.fixed_size import FixedSizeImages
 from perennial.data.images import BadImage
 from perennial.data.records import manifest, splits
@@ -85,7 +85,7 @@ def plan(
 
     `test_fraction` is a share of all examples, `fraction` the share of the rest that is for validation; with 0
     it has no shards. Examples with the same value in the column `group` stay together. Images of traffic that
-    were drawn at random are divided between test and validation.
+    were drawn at random are divided between test and validation, or are in test where their label says so.
     """
     train, kinds = source.splits["train"], _kinds(source)
     chosen: dict[Split, list[tuple[Split, NDArray[np.int64]]]] = {
@@ -93,7 +93,8 @@ def plan(
         for split, examples in source.splits.items()
         if examples is not train
     }
-    rest, drawn = np.flatnonzero(kinds != DRAWN), np.flatnonzero(kinds == DRAWN)
+    measures = np.isin(kinds, (DRAWN, TESTED))
+    rest, drawn = np.flatnonzero(~measures), np.flatnonzero(measures)
     test = Cut(split="test", share=test_fraction, salt=TEST_SALT, group=group)
     for cut in (test, Cut(split="validation", share=fraction, salt=str(seed), group=group)):
         if cut.share and cut.split not in source.splits:
@@ -104,7 +105,7 @@ def plan(
     chosen["train"] = [("train", rest)]
     in_test = np.ones(len(drawn), np.bool_)
     if "validation" in chosen and train.names:
-        in_test = splits.half(DRAWN_SALT, [train.names[index] for index in drawn.tolist()])
+        in_test = (kinds[drawn] == TESTED) | splits.half(DRAWN_SALT, [train.names[at] for at in drawn.tolist()])
     measured: dict[Split, NDArray[np.int64]] = {"test": drawn[in_test], "validation": drawn[~in_test]}
     for into, indices in measured.items():
         if len(indices):
@@ -123,7 +124,7 @@ def plan(
 
 
 def _kinds(source: Source) -> NDArray[np.uint8]:
-    """What each training example is: the source's own (0), DRAWN or CHOSEN."""
+    """What each training example is: the source's own (0), DRAWN, CHOSEN or TESTED."""
     train = source.splits["train"]
     return np.zeros(len(train.labels), np.uint8) if train.kinds is None else train.kinds
 

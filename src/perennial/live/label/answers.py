@@ -114,8 +114,13 @@ class Answers:
             raise ConfigError("no queue was drawn yet; name the place of `perennial serve --keep`")
         return documents.read_checked(self._queue, Queue, "`perennial label PLACE --new` draws another queue")
 
-    def draw(self, url: str, *, count: int, seed: int, bits: int | None, few: bool = False) -> Queue:
-        """Draw a new queue from the images of a place. few: as for `queue.choose`."""
+    def draw(
+        self, url: str, *, count: int, seed: int, bits: int | None, few: bool = False, first: bool = False
+    ) -> Queue:
+        """Draw a new queue from the images of a place.
+
+        few: as for `queue.choose`. first: as many are drawn at random as the test split lacks.
+        """
         store = place.open_place(url)
         place.note_place(self.folder.parent, url)
         try:
@@ -125,12 +130,15 @@ class Answers:
                     f"{redacted(url)} holds statistics and no images, so there is nothing to label; "
                     "`perennial serve --keep-what image` keeps images"
                 )
-            known = {*self.labels(), *project_labels(), *Exclusions.read().digests}
+            project = project_labels()
+            labels = {**labelled.with_splits(self.labels(), project, first=first), **project}
+            known = {*labels, *Exclusions.read().digests}
             there = [file.read_bytes() for file in sorted(labelled.IMAGES.glob("*")) if file.stem in known]
             mine = [file.read_bytes() for name in self.labels() if (file := self.image(name))]
             images = queue.choose(
                 place.read(store), lambda name: self._fetched(store, keys.get(name), name),
-                count=count, seed=seed, known=known, labelled=(*there, *mine), bits=bits, few=few,
+                count=count, least=labelled.lacking(labels.values()) if first else 0, seed=seed, known=known,
+                labelled=(*there, *mine), bits=bits, few=few,
             )  # fmt: skip
         finally:
             store.stop()

@@ -13,7 +13,7 @@ from perennial.base.project.exclusions import Exclusions
 from perennial.base.project.git import IGNORED_FILE, Repository
 from perennial.data.datasets.readers import labelled
 from perennial.data.datasets.readers.labelled import POINTER, Label
-from perennial.live.label.answers import ENDINGS, Answers
+from perennial.live.label.answers import ENDINGS, Answers, project_labels
 from perennial.release.audit import sides
 from perennial.release.registry.access import OpenRegistry, open_registry
 from perennial.release.registry.push import push_references
@@ -43,11 +43,9 @@ def make(config: Config, answers: Answers, branch: str, *, push: bool) -> DataRe
     parent = git.commit_of(reference) or git.commit_of(there) or git.run("rev-parse", "HEAD")
     forgotten = Exclusions.read().digests
     before = {name: each for name, each in _at(git, parent).items() if name not in forgotten}
-    new = {
-        name: each
-        for name, each in answers.labels().items()
-        if before.get(name) != each and name not in forgotten
-    }
+    known, first = {**project_labels(), **before}, config.gate.traffic is not None
+    answered = labelled.with_splits(answers.labels(), known, first=first)
+    new = {name: each for name, each in answered.items() if before.get(name) != each and name not in forgotten}
     if not new:
         raise ConfigError(f"no label is new on {branch}; `perennial label PLACE` shows images to label")
     used = [each for each in new.values() if each.class_]

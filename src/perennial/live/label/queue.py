@@ -1,4 +1,4 @@
-"""Which images of traffic to label next: half drawn at random, half chosen where labels teach most.
+"""Which images of traffic to label next: half or more drawn at random, the others where labels teach most.
 
 A hash of its digest decides once whether an image may be drawn or chosen, so what is drawn stays fair however
 many queues went before. Of those that may be chosen, images on which the candidate in the shadow disagreed
@@ -123,11 +123,12 @@ class Lookalikes:
         return True
 
 
-def choose(
+def choose(  # noqa: PLR0913 - each says another thing of the images
     records: Iterable[KeptImage],
     fetch: Fetch,
     *,
     count: int = COUNT,
+    least: int = 0,
     seed: int = 0,
     known: Collection[str] = (),
     labelled: Iterable[bytes] = (),
@@ -136,7 +137,7 @@ def choose(
 ) -> list[QueuedImage]:
     """Choose up to `count` images, half of them at random; equal arguments give equal queues.
 
-    labelled: the images that have a label. few: whether the model has seen too few labels for margins.
+    least: of them at random. labelled: those with a label. few: whether too few labels were seen for margins.
     """
     there = {name: each for name, each in _candidates(records).items() if name not in known}
     alike = Lookalikes(bits)
@@ -159,7 +160,7 @@ def choose(
             if len(queue) >= most:
                 return
 
-    take(drawn, (count + 1) // 2, different=False)
+    take(drawn, min(max((count + 1) // 2, least), count), different=False)
     take(chosen, count, different=True)
     take(drawn, count, different=False)
     log.info("%d images to label of %d", len(queue), len(there))

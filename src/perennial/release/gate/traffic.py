@@ -17,22 +17,18 @@ SLICE = "traffic: random"  # in a comparison: column and reason of such labels
 ENOUGH = 100  # labels from which on they count
 
 
-def labels(compared: Comparison | None) -> Group | None:
+def labels(compared: Comparison) -> Group | None:
     """The random labels of traffic in the test split, if there are enough of them."""
-    slices = compared.slices if compared else ()
-    return next((each for each in slices if each.name == SLICE and each.examples >= ENOUGH), None)
+    return next((each for each in compared.slices if each.name == SLICE and each.examples >= ENOUGH), None)
 
 
 def decides(compared: Comparison | None, limits: GateConfig) -> bool:
     """Whether a gain on traffic alone can pass, without one on validation, which may hold no traffic."""
-    return limits.traffic == "decides" and labels(compared) is not None
+    return limits.traffic == "decides" and compared is not None and labels(compared) is not None
 
 
 def rules(compared: Comparison, limits: GateConfig, level: float | None, of_all: list[Judged]) -> list[Judged]:
-    """The rules for the gain under `gate.traffic`, from those `of_all` test images (without it, only these).
-
-    `level` is the highest p-value that passes: alpha, or with `decides` its half.
-    """
+    """The rules for the gain, from those `of_all` test images; `level`: alpha, or with `decides` its half."""
     if limits.traffic is None or level is None or limits.max_slice_drop is None:
         return of_all
     if (group := labels(compared)) is None:

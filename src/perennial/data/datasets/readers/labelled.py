@@ -1,11 +1,12 @@
 r"""Labelled images of traffic, which join those of a source: `labels/labels.csv` and `labels/images/`.
 
-    sha256,class,reason,who,time,version,served,candidate_version,candidate
+    sha256,class,reason,who,time,version,served,candidate_version,candidate[,split]
 
 Each image is in one of two pools, by a hash of its digest. Images of the first are only drawn at random, and
 only measure: they are in validation and test. Images of the second may be chosen, because the model was
 unsure, two models disagreed or the image is typical, and only train. If an image could be either, the hard
-ones would be chosen first, and those that are left to be drawn would be too easy.
+ones would be chosen first, and those that are left to be drawn would be too easy. A hash divides the first
+pool between test and validation; a row whose `split` is `test` is in test however the table changes.
 
 A row is one line, so that git can join the rows of two branches: in a cell, `\\` is a backslash, `\n` a line
 break, `\r` a carriage return and `\uXXXX` another character that a line does not show.
@@ -16,7 +17,7 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from itertools import chain, groupby
@@ -29,7 +30,7 @@ from perennial.base.choices import Task
 from perennial.base.errors import DataError, listed
 from perennial.base.project import pins
 from perennial.data import archives
-from perennial.data.datasets.dataset import CHOSEN, DRAWN, Examples, Images, Source
+from perennial.data.datasets.dataset import CHOSEN, DRAWN, TESTED, Examples, Images, Source
 from perennial.data.datasets.own import label_table, several_labels
 from perennial.data.datasets.own.class_lists import class_name, decoded_text
 from perennial.data.datasets.own.names import require_classes
@@ -50,6 +51,7 @@ ESCAPE = re.compile(r"\\(u[0-9a-f]{4}|.?)", re.DOTALL)
 ESCAPES = {"\\": "\\", "n": "\n", "r": "\r"}
 LONGEST = 10_000  # characters of a cell
 SHOWN = 3
+FIRST = 300  # random labels that test gets before validation gets any, with `gate.traffic`
 Reason = Literal["random", "disagreement", "typical", "margin"]
 
 
@@ -66,6 +68,7 @@ class Label:
     served: str = ""  # the class that it answered
     candidate_version: str = ""  # in the shadow, if one was
     candidate: str = ""  # the class that it answered
+    split: str = ""  # `test`, as recorded when it was committed; empty: by a hash
 
     @property
     def labels(self) -> list[str]:
@@ -81,6 +84,23 @@ class Label:
 def may_be_drawn(sha256: str) -> bool:
     """Whether an image is of the pool that is only drawn at random; it is never chosen."""
     return hashlib.sha256(f"{POOL_SALT}:{sha256}".encode()).digest()[0] < 128
+
+
+def lacking(labels: Iterable[Label]) -> int:
+    """How many random labels test lacks: it has those that say so, and about half of the others."""
+    tested = [each.split == "test" for each in labels if each.class_ and each.measures]
+    return FIRST - (len(tested) + sum(tested)) // 2
+
+
+def with_splits(new: Mapping[str, Label], known: Mapping[str, Label], *, first: bool) -> dict[str, Label]:
+    """New labels with their split: a known image keeps its own; `first`: random ones go to test as it lacks."""
+    found, left = dict[str, Label](), lacking(known.values()) if first else 0
+    for name, each in new.items():
+        split = known[name].split if name in known else ""
+        if name not in known and each.class_ and each.measures and left > 0:
+            split, left = "test", left - 1
+        found[name] = replace(each, split=split)
+    return found
 
 
 COLUMNS = tuple(each.name.rstrip("_") for each in fields(Label))
@@ -110,6 +130,9 @@ def parse(text: str, where: object = TABLE) -> dict[str, Label]:
         if not line:
             continue
         cells = _cells(line, where, number)
+        if cells[:1] == ["sha256"]:  # a merge kept the heads of tables with and without `split`
+            names = cells
+            continue
         row = dict(zip(names, cells, strict=False))
         values = {name: row.get(name, "") for name in COLUMNS}
         wrong = f"it has {len(cells)} cells" if any(cells[len(names) :]) else ""
@@ -117,6 +140,8 @@ def parse(text: str, where: object = TABLE) -> dict[str, Label]:
             wrong = f"{values['sha256']!r} is no SHA-256 in 64 lower-case hexadecimal digits"
         elif values["reason"] not in get_args(Reason):
             wrong = f"the reason {values['reason']!r} is none of {', '.join(get_args(Reason))}"
+        elif values["split"] not in {"", "test"}:
+            wrong = f"the split {values['split']!r} is not test or empty"
         if wrong:
             raise DataError(f"{where} line {number}: {wrong}; correct the row, or remove it")
         values["class_"] = values.pop("class")
@@ -127,16 +152,18 @@ def parse(text: str, where: object = TABLE) -> dict[str, Label]:
                 f"{where} line {number}: {each.sha256} is {each.class_ or 'no class'} here and "
                 f"{before.class_ or 'no class'} in another row; remove one of the two rows"
             )
-        found[each.sha256] = min(before, each, key=lambda one: (one.reason != "random", one.time))
+        counts = min(before, each, key=lambda one: (one.reason != "random", one.time))
+        found[each.sha256] = replace(counts, split=max(before.split, each.split))
     return found
 
 
 def text_of(labels: Iterable[Label]) -> str:
-    """The table of labels, in their order."""
-    stream = io.StringIO(newline="")
+    """The table of labels, in their order, with the column `split` if one is recorded."""
+    stream, rows = io.StringIO(newline=""), [tuple(asdict(each).values()) for each in labels]
+    columns = len(COLUMNS) if any(row[-1] for row in rows) else len(COLUMNS) - 1
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows(map(_escaped, asdict(each).values()) for each in labels)
+    writer.writerow(COLUMNS[:columns])
+    writer.writerows(map(_escaped, row[:columns]) for row in rows)
     return stream.getvalue()
 
 
@@ -213,9 +240,9 @@ def join(source: Source, tar: Path) -> Source:
     if several:
         source = replace(source, splits=tfrecords.with_columns(source.splits, len(classes)))
     added = class_folders.examples(tar, items, "", len(classes) if several else 0)
-    measure = {Path(there[name].name).name for name, each in used.items() if each.measures}
-    drawn = [Path(name).name in measure for name in added.names]
-    kinds = np.where(drawn, DRAWN, CHOSEN).astype(np.uint8)
+    rows = [used[Path(name).stem] for name in added.names]
+    drawn = np.where([each.split == "test" for each in rows], TESTED, DRAWN)
+    kinds = np.where([each.measures for each in rows], drawn, CHOSEN).astype(np.uint8)
     empty = ("",) * len(source.columns)  # of a split without further columns; the new one is empty, too
     splits = {
         split: replace(
