@@ -128,11 +128,11 @@ def in_office(config: Config, registry: Registry) -> dict[str, Any]:
 def _decided(config: Config) -> Iterator[tuple[object, object]]:
     """Yield the opponents of the decisions in git with their scores, the newest first."""
     try:
-        git, file = Repository(Path()), config.paths.decision
-        among = ("HEAD", "--branches", "--remotes", "--tags", "--", file.as_posix())
-        commits = git.run("log", f"--max-count={DECISIONS}", "--format=%H", *among).split()
-        names = "\n".join(dict.fromkeys(git.blobs(file, commits).values()))
-        found = git.run("cat-file", f"--batch={SEPARATOR}", stdin=names).split(f"{SEPARATOR}\n")
+        git, file, near = Repository(Path()), config.paths.decision.as_posix(), {"GIT_NO_LAZY_FETCH": "1"}
+        among = ("--diff-filter=AM", "HEAD", "--branches", "--remotes", "--tags", "--", file)
+        commits = git.run("log", f"--max-count={DECISIONS}", "--format=%H", *among, **near).split()
+        names = "\n".join(f"{commit}:./{file}" for commit in commits)
+        found = git.run("cat-file", f"--batch={SEPARATOR}", stdin=names, **near).split(f"{SEPARATOR}\n")
     except PerennialError:  # no repository, or no commit
         return
     for text in found:
