@@ -453,6 +453,16 @@ def _gate_labels(results: Results) -> str:
     )
 
 
+def _first_labels(results: Results) -> str:
+    rows = [
+        [name, way, *(f"{_percent(each['mean'], 1)} ± {100 * each['deviation']:.1f}" for each in scores)]
+        for name, ways in results["rows"].items()
+        for way, scores in ways.items()
+    ]
+    head = ["images", "labels of", *map(str, results["labels"])]
+    return _origin(results, f"{results['repeats']} draws") + "\n" + _table(head, rows)
+
+
 def _replaced(results: Results) -> str:
     fast = json.loads((RESULTS / "fast.json").read_text(encoding="utf-8"))
     rows = [
@@ -680,6 +690,7 @@ SUBJECTS: Mapping[str, tuple[str, Callable[[Results], str]]] = {
     "serve": ("serve", _serve),
     "gate": ("gate", _gate),
     "gate-labels": ("gate_labels", _gate_labels),
+    "first-labels": ("first_labels", _first_labels),
     "years": ("years", _years),
     "promises": ("promises", _promises),
     "in-office": ("in_office", _in_office),

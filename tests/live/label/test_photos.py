@@ -10,6 +10,7 @@ import urllib.request
 from itertools import takewhile
 
 import numpy as np
+import PIL.Image
 import pytest
 from conftest import ROOT
 from sklearn.datasets import load_digits
@@ -149,6 +150,20 @@ def test_answers_are_kept_undone_and_taken_up_again(tmp_path):
     assert len(again.draw_photos(9, 0).images) == 2
     table = dict(csv.reader((folder / "labels.csv").read_text().splitlines()))
     assert sorted(table.values()) == ["", "", "", "cat", "label"]
+
+
+def test_photos_of_other_formats_are_shown_as_png_and_equal_ones_get_one_label(tmp_path):
+    folder = photos(tmp_path, 3)
+    for name in ("one.webp", "two.webp"):
+        PIL.Image.fromarray(np.zeros((9, 12, 3), np.uint8)).save(folder / name, lossless=True)
+    answers = Photos(folder, tmp_path / "work")
+    images = answers.draw_photos(9, 0).images
+    (webp,) = [each for each in images if answers.image(each.sha256).suffix == ".webp"]
+    assert (len(images), webp.reason) == (4, "typical")
+    assert answers.shown(webp.sha256).startswith(b"\x89PNG")
+    answers.add(webp, "cat", "Ada")
+    table = dict(csv.reader((folder / "labels.csv").read_text().splitlines()))
+    assert {name for name, label in table.items() if label == "cat"} == {"one.webp", "two.webp"}
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
