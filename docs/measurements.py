@@ -588,6 +588,24 @@ def _in_office(results: Results) -> str:
     return _origin(results, f"{results['number']} years for each row") + "\n" + _table(head, rows)
 
 
+def _traffic_gate(results: Results) -> str:
+    """How often each value of gate.traffic promotes a candidate, by its gains and the number of labels."""
+    modes = ("None", "protects", "decides")
+    rows = [
+        [
+            f"{100 * row['traffic']:+g} / {100 * row['source']:+g}",
+            row["kind"],
+            f"{row['labels']:,}",
+            *(_percent(row["promoted"][way][mode], 2) for way in ("alone", "first") for mode in modes),
+        ]
+        for row in results["rows"]
+    ]
+    shown = ["`null`", "`protects`", "`decides`"]
+    head = ["points on traffic / old images", "candidate", "random labels", *shown]
+    head += [f"{each}, validation first" for each in shown]
+    return _origin(results, f"{results['nights']:,} nights for each cell") + "\n" + _table(head, rows)
+
+
 def _drift(results: Results) -> str:
     sizes, size = sorted(results["false_alarms"], key=int), str(results["size"])
     false = _table(
@@ -693,6 +711,7 @@ SUBJECTS: Mapping[str, tuple[str, Callable[[Results], str]]] = {
     "first-labels": ("first_labels", _first_labels),
     "years": ("years", _years),
     "promises": ("promises", _promises),
+    "traffic-gate": ("traffic_gate", _traffic_gate),
     "in-office": ("in_office", _in_office),
     "replaced": ("replaced", _replaced),
     "drift": ("drift", _drift),
