@@ -38,9 +38,9 @@ LAYERS = (
 )
 # Lines that a layer may have. A layer that needs more makes room first; numbers only fall.
 LINES = {
-    "base": 9_115,
+    "base": 9_066,
     "data": 12_895,
-    "model": 12_270,
+    "model": 12_180,
     "release": 5_425,
     "stages": 1_272,
     "live": 4_478,
@@ -50,7 +50,7 @@ LINES = {
     "reproduce": 2_742,
     "cli": 3_371,
 }
-ALL_LINES = 63_641  # of src, tasks and flows
+ALL_LINES = 63_502  # of src, tasks and flows
 # Layers whose functions are imported by their bare name only if no other module has a function of that name.
 OWN_NAMES = ("model", "stages", "reports", "project", "reproduce", "cli")
 # Names for programs that use the package; nothing here does.

@@ -192,7 +192,7 @@ def test_a_checkpoint_of_tensorflow_2_is_refused_by_its_name(model, tmp_path: Pa
 
 def test_the_programs_of_the_networks_are_those_whose_checkpoints_are_read() -> None:
     programs = {name: facts.program for name, facts in NETWORKS.items() if facts.program}
-    assert programs.keys() == original_checkpoint.SCOPES.keys()
+    assert programs.keys() == original_checkpoint.scopes().keys()
     others = {name for name, program in programs.items() if program != "TF-Slim"}
     assert others == {"mnist_cnn", "cifar10_tutorial"}
 

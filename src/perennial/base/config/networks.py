@@ -5,6 +5,7 @@ github.com/tensorflow/models. Weights: keras/src/applications/*.py of Keras 3, w
 MobileNet V1 and V2; keras_hub/src/models/*/*_presets.py, without digests, at huggingface.co/keras.
 """
 
+import csv
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -115,8 +116,6 @@ def network_name(given: Any) -> Any:
 
 BY_NAME = "imagenet"  # as model.weights
 BASE = "https://storage.googleapis.com/tensorflow/keras-applications/"
-ENDING = "_weights_tf_dim_ordering_tf_kernels_notop.h5"
-V3_ENDING = "_float_no_top_v2.h5"
 SMALL = ("mnist_cnn", "lenet", "cifarnet", "cifar10_tutorial", "fast_cnn")  # never trained on ImageNet
 NETWORK_SIZE = "network"  # as preprocessing.image_size
 LAPTOP = ("mobilenet_v2", "mobilenet_v2_035", "mobilenet_v3_small")  # to name in messages
@@ -143,57 +142,9 @@ PRESETS = {
     "deit_small_16": "deit_small_distilled_patch16_224_imagenet",
     "deit_base_16": "deit_base_distilled_patch16_224_imagenet",
 }  # fmt: skip
-# Path below BASE and digest: MD5 if it has 32 digits, SHA-256 if it has 64.
-FILES = {
-    "vgg_16": (f"vgg16/vgg16{ENDING}", "6d6bbae143d832006294945121d1f1fc"),
-    "vgg_19": (f"vgg19/vgg19{ENDING}", "253f8cb515780f3b799900260a226db6"),
-    "inception_v3": (f"inception_v3/inception_v3{ENDING}", "bcbd6486424b2319ff4ef7d526e38f63"),
-    "inception_resnet_v2": (
-        f"inception_resnet_v2/inception_resnet_v2{ENDING}", "d19885ff4a710c122648d3b5c3b684e4",
-    ),
-    "keras_resnet_v1_50": (f"resnet/resnet50{ENDING}", "4d473c1dd8becc155b73f8504c6f6626"),
-    "keras_resnet_v1_101": (f"resnet/resnet101{ENDING}", "88cf7a10940856eca736dc7b7e228a21"),
-    "keras_resnet_v1_152": (f"resnet/resnet152{ENDING}", "ee4c566cf9a93f14d82f913c2dc6dd0c"),
-    "keras_resnet_v2_50": (f"resnet/resnet50v2{ENDING}", "fac2f116257151a9d068a22e544a4917"),
-    "keras_resnet_v2_101": (f"resnet/resnet101v2{ENDING}", "c0ed64b8031c3730f411d2eb4eea35b5"),
-    "keras_resnet_v2_152": (f"resnet/resnet152v2{ENDING}", "ed17cf2e0169df9d443503ef94b23b33"),
-    "mobilenet_v3_large": (
-        f"mobilenet_v3/weights_mobilenet_v3_large_224_1.0{V3_ENDING}", "07fb09a5933dd0c8eaafa16978110389",
-    ),
-    "mobilenet_v3_large_075": (
-        f"mobilenet_v3/weights_mobilenet_v3_large_224_0.75{V3_ENDING}", "40af19a13ebea4e2ee0c676887f69a2e",
-    ),
-    "mobilenet_v3_small": (
-        f"mobilenet_v3/weights_mobilenet_v3_small_224_1.0{V3_ENDING}", "d3e8ec802a04aa4fc771ee12a9a9b836",
-    ),
-    "mobilenet_v3_small_075": (
-        f"mobilenet_v3/weights_mobilenet_v3_small_224_0.75{V3_ENDING}", "ebdb5cc8e0b497cd13a7c275d475c819",
-    ),
-    "nasnet_mobile": ("nasnet/NASNet-mobile-no-top.h5", "1ed92395b5b598bdda52abe5c0dbfd63"),
-    "nasnet_large": ("nasnet/NASNet-large-no-top.h5", "d81d89dc07e6e56530c4e77faddd61b5"),
-    "efficientnet_v2_b0": ("efficientnet_v2/efficientnetv2-b0_notop.h5", "893217f2bb855e2983157299931e43ff"),
-    "efficientnet_v2_b1": ("efficientnet_v2/efficientnetv2-b1_notop.h5", "0e80663031ca32d657f9caa404b6ec37"),
-    "efficientnet_v2_b2": ("efficientnet_v2/efficientnetv2-b2_notop.h5", "1dfe2e7a5d45b6632553a8961ea609eb"),
-    "efficientnet_v2_b3": ("efficientnet_v2/efficientnetv2-b3_notop.h5", "f6abf7b5849ac99a89b50dd3fd532856"),
-    "efficientnet_v2_s": ("efficientnet_v2/efficientnetv2-s_notop.h5", "af0682fb74e8c54910f2d4393339c070"),
-    "efficientnet_v2_m": ("efficientnet_v2/efficientnetv2-m_notop.h5", "1b8dc055df72dde80d614482840fe342"),
-    "efficientnet_v2_l": ("efficientnet_v2/efficientnetv2-l_notop.h5", "b0b66b5c863aef5b46e8608fe1711615"),
-    "convnext_tiny": (
-        "convnext/convnext_tiny_notop.h5", "d547c096cabd03329d7be5562c5e14798aa39ed24b474157cef5e85ab9e49ef1",
-    ),
-    "convnext_small": (
-        "convnext/convnext_small_notop.h5", "6fc8009faa2f00c1c1dfce59feea9b0745eb260a7dd11bee65c8e20843da6eab",
-    ),
-    "convnext_base": (
-        "convnext/convnext_base_notop.h5", "40a20c5548a5e9202f69735ecc06c990e6b7c9d2de39f0361e27baeb24cb7c45",
-    ),
-    "convnext_large": (
-        "convnext/convnext_large_notop.h5", "96f02b6f0753d4f543261bc9d09bed650f24dd6bc02ddde3066135b63d23a1cd",
-    ),
-    "convnext_xlarge": (
-        "convnext/convnext_xlarge_notop.h5", "de3f8a54174130e0cecdc71583354753d557fcf1f4487331558e2a16ba0cfe05",
-    ),
-}  # fmt: skip
+with Path(__file__).with_name("published_weights.csv").open(encoding="utf-8", newline="") as _stream:
+    # Path below BASE and digest: MD5 if it has 32 digits, SHA-256 if it has 64.
+    FILES = {each["network"]: (each["path"], each["digest"]) for each in csv.DictReader(_stream)}
 PUBLISHED = {*FILES, *MOBILENET_V1, *MOBILENET_V2, *PRESETS}
 PRETRAINED = tuple(name for name in NETWORKS if name in PUBLISHED)
 

@@ -5,6 +5,7 @@
 import logging
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from itertools import accumulate, count
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from perennial.base import documents
 from perennial.base.errors import ConfigError, DataError, listed
 
 log = logging.getLogger(__name__)
@@ -30,111 +32,8 @@ VARIABLES = {
     "pointwise_kernel": "pointwise_weights",
 }  # gamma, beta, moving_mean and moving_variance have the same names
 KERAS_NAMED = ("mnist_cnn",)  # whose variables are kernel and bias in the original, too
-MOBILENET_LOGITS = {"logits": "Logits/Conv2d_1c_1x1"}
-# The cell before the auxiliary classifier. Normalizations have names of their own in these networks.
-NASNETS = {"nasnet_cifar": 11, "nasnet_mobile": 7, "nasnet_large": 11, "pnasnet_mobile": 5, "pnasnet_large": 7}
-
-# Scope of a network, and the scopes below it whose layers have other names here.
-SCOPES: dict[str, tuple[str, dict[str, str]]] = {
-    "mnist_cnn": ("", {"conv1": "conv2d", "conv2": "conv2d_1", "logits": "dense_1"}),
-    "cifar10_tutorial": ("", {"logits": "softmax_linear"}),
-    "lenet": ("LeNet", {"logits": "fc4"}),
-    "cifarnet": ("CifarNet", {}),
-    **{name: (name, {"logits": "fc8"}) for name in ("alexnet_v2", "overfeat", "vgg_a")},
-    **{
-        name: (name, {r"block(\d)_conv(\d)": r"conv\1/conv\1_\2", "fc1": "fc6", "fc2": "fc7", "logits": "fc8"})
-        for name in ("vgg_16", "vgg_19")
-    },
-    "inception_v1": ("InceptionV1", {"logits": "Logits/Conv2d_0c_1x1"}),
-    "inception_v2": ("InceptionV2", {"logits": "Logits/Conv2d_1c_1x1"}),
-    "inception_v3": (
-        "InceptionV3",
-        {
-            "logits": "Logits/Conv2d_1c_1x1",
-            "aux_logits_conv1": "AuxLogits/Conv2d_1b_1x1",
-            "aux_logits_conv2": "AuxLogits/Conv2d_2a_5x5",
-            "aux_logits": "AuxLogits/Conv2d_2b_1x1",
-        },
-    ),
-    "inception_v4": (
-        "InceptionV4",
-        {
-            "logits": "Logits/Logits",
-            "aux_logits_conv1": "AuxLogits/Conv2d_1b_1x1",
-            "aux_logits_conv2": "AuxLogits/Conv2d_2a",
-            "aux_logits": "AuxLogits/Aux_logits",
-        },
-    ),
-    "inception_resnet_v2": (
-        "InceptionResnetV2",
-        {
-            r"block35_(\d+)_conv": r"Repeat/block35_\1/Conv2d_1x1",
-            r"block17_(\d+)_conv": r"Repeat_1/block17_\1/Conv2d_1x1",
-            "block8_10_conv": "Block8/Conv2d_1x1",
-            r"block8_(\d+)_conv": r"Repeat_2/block8_\1/Conv2d_1x1",
-            "conv_7b": "Conv2d_7b_1x1",
-            "logits": "Logits/Logits",
-            "aux_logits_conv1": "AuxLogits/Conv2d_1b_1x1",
-            "aux_logits_conv2": "AuxLogits/Conv2d_2a_5x5",
-            "aux_logits": "AuxLogits/Logits",
-        },
-    ),
-    **{
-        f"resnet_{version}_{depth}": (f"resnet_{version}_{depth}", {})
-        for version in ("v1", "v2")
-        for depth in (50, 101, 152, 200)
-    },
-    **{
-        name: (
-            "",
-            {
-                "logits": "final_layer/FC",
-                "aux_logits_conv1": f"aux_{cell}/aux_logits/proj",
-                r"aux_logits_conv1\.BatchNorm": f"aux_{cell}/aux_logits/aux_bn0",
-                "aux_logits_conv2": f"aux_{cell}/aux_logits/Conv",
-                r"aux_logits_conv2\.BatchNorm": f"aux_{cell}/aux_logits/aux_bn1",
-                "aux_logits": f"aux_{cell}/aux_logits/FC",
-            },
-        )
-        for name, cell in NASNETS.items()
-    },
-    **{
-        f"mobilenet_v1{width}": (
-            "MobilenetV1",
-            {
-                "conv1": "Conv2d_0",
-                r"conv_dw_(\d+)": r"Conv2d_\1_depthwise",
-                r"conv_pw_(\d+)": r"Conv2d_\1_pointwise",
-                **MOBILENET_LOGITS,
-            },
-        )
-        for width in ("", "_075", "_050", "_025")
-    },
-    **{
-        f"mobilenet_v2{width}": (
-            "MobilenetV2",
-            {
-                "Conv1": "Conv",
-                r"block_(\d+)_(\w+)": r"expanded_conv_\1/\2",
-                r"expanded_conv_(\w+)": r"expanded_conv/\1",
-                **MOBILENET_LOGITS,
-            },
-        )
-        for width in ("", "_140", "_130", "_075", "_050", "_035")
-    },
-    **{
-        f"mobilenet_v3_{size}": (
-            "MobilenetV3",
-            {
-                r"conv(_\d)?": r"Conv\1",
-                r"expanded_conv(_\d+)?_squeeze_excite_conv(_1)?": r"expanded_conv\1/squeeze_excite/Conv\2",
-                r"expanded_conv(_\d+)?_(\w+)": r"expanded_conv\1/\2",
-                **MOBILENET_LOGITS,
-            },
-        )
-        for size in ("large", "large_075", "small", "small_075")
-    },
-}
+# Normalizations have names of their own in these networks.
+NASNETS = ("nasnet_cifar", "nasnet_mobile", "nasnet_large", "pnasnet_mobile", "pnasnet_large")
 
 _A = "0a_1x1 | 0a_1x1 0b_5x5 | 0a_1x1 0b_3x3 0c_3x3 | 0b_1x1"
 _B = "0a_1x1 | 0a_1x1 0b_1x7 0c_7x1 | 0a_1x1 0b_7x1 0c_1x7 0d_7x1 0e_1x7 | 0b_1x1"
@@ -207,7 +106,7 @@ def by_path(model: keras.Model, weights: Mapping[str, NDArray[np.generic]]) -> d
     names = variables(model)
     if not names:
         raise ConfigError(
-            f"{OPTION}: a checkpoint of TensorFlow 1 is read for {', '.join(SCOPES)}, and not for "
+            f"{OPTION}: a checkpoint of TensorFlow 1 is read for {', '.join(scopes())}, and not for "
             f"model.name {model.name}"
         )
     found = {}
@@ -220,11 +119,22 @@ def by_path(model: keras.Model, weights: Mapping[str, NDArray[np.generic]]) -> d
     return found
 
 
+@cache
+def scopes() -> dict[str, tuple[str, dict[str, str]]]:
+    """The scope of each network, and the scopes below it whose layers have other names here."""
+    found = documents.parse_yaml(Path(__file__).with_name("original_names.yaml").read_text(encoding="utf-8"))
+    return {
+        name: (name if each["scope"] is None else each["scope"], each["layers"])
+        for each in found
+        for name in each["networks"]
+    }
+
+
 def variables(model: keras.Model) -> dict[str, str]:
     """Map the paths of the model's variables to their original names; empty if no program has the network."""
-    if model.name not in SCOPES:
+    if model.name not in (known := scopes()):
         return {}
-    scope, renamed = SCOPES[model.name]
+    scope, renamed = known[model.name]
     numbered = dict(_numbered(NUMBERED.get(model.name, {})))
     found = {}
     for weight in model.weights:
