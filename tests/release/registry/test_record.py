@@ -228,6 +228,18 @@ def test_a_run_waits_on_a_local_branch_until_the_remote_is_back(project: Project
     assert project.git("branch", "--list", "*/night-1") == ""
 
 
+def test_a_later_run_pushes_what_an_earlier_one_could_not(project: Project) -> None:
+    remote = Path(project.git("remote", "get-url", "origin"))
+    remote.rename(remote.with_name("away"))
+    kept = project.perennial("record", "night-1")
+    remote.with_name("away").rename(remote)
+    project.data("0.9 second")
+    project.reproduce()
+    assert project.perennial("record", "night-2")["outcome"] == "promoted"
+    assert remote_refs(project)["heads/run/night-1"] == kept["commit"]
+    assert project.git("branch", "--list", "unpushed/*") == ""
+
+
 def damage(file: Path, content: bytes) -> None:
     """Write into an object of DVC, which goes on to trust what is read-only."""
     file.chmod(0o644)
@@ -263,6 +275,19 @@ def test_without_a_remote_the_repository_is_the_registry(project: Project) -> No
     assert len(project.tags()) == 2
 
 
+def test_without_a_remote_a_rejected_run_is_recorded_once(project: Project) -> None:
+    project.git("remote", "remove", "origin")
+    project.data("0.2 bad")
+    project.reproduce()
+    first, second = (project.perennial("record", run) for run in ("night-1", "night-2"))
+    assert (first["outcome"], first["branch"], second["outcome"]) == (
+        "not promoted",
+        "run/night-1",
+        "unchanged",
+    )
+    assert second["commit"] == first["commit"] == project.git("rev-parse", "run/night-1")
+
+
 def test_a_protected_branch_stays_and_tags_are_pushed(project: Project) -> None:
     before = remote_refs(project)["heads/main"]
     hook(Path(project.git("remote", "get-url", "origin")), "update", '[ "$1" != refs/heads/main ]')
@@ -283,6 +308,7 @@ def test_a_branch_with_other_people_s_commits_is_not_moved(promoted_here: bool, 
     other.git("commit", "-qm", "Readme")
     other.git("push", "-q")
     done = project.perennial(*(("promote", "--push") if promoted_here else ("record", "night-1")))
+    assert done["run"].startswith("promote-" if promoted_here else "night-1")
     assert {"outcome": "promoted", "branch": f"run/{done['run']}"}.items() <= done.items()
     refs = remote_refs(project)
     assert (refs["heads/main"], refs[f"heads/{done['branch']}"]) == (head(other), done["commit"])
