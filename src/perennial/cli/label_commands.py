@@ -28,7 +28,7 @@ LOCAL_FILES = "LABEL_STUDIO_LOCAL_FILES_SERVING_ENABLED=true and LABEL_STUDIO_LO
 @command(app, "label", epilog="Example: `perennial label captured`, then `perennial label --branch new`.")
 def _label(  # noqa: PLR0913 - each option is one
     place: str | None = location(
-        "As for `serve --keep`, or a folder of photos. [default: that of the last queue]",
+        "As for `serve --keep`, or a folder of photos. [default: the last one]",
         "[PLACE]",
         argument,
         default=None,

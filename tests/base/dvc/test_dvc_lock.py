@@ -8,31 +8,7 @@ from perennial.base.dvc import dvc_lock
 from perennial.base.dvc.dvc_lock import Size
 from perennial.base.errors import DataError
 
-TEXT = """\
-schema: '2.0'
-stages:
-  train:
-    cmd: train
-    deps:
-    - {path: data/records/labels.txt, md5: a1}
-    - {path: src/code, md5: b2.dir}
-    params:
-      params.yaml: {train: {epochs: 3}, model.weights: null}
-      data/report.json: {ok: true}
-    outs:
-    - {path: ./models/weights, md5: d4.dir, size: 12, nfiles: 3}
-  convert:
-    cmd: convert
-    outs:
-    - {path: data/records, md5: e5.dir}
-    - {path: data/report.json, md5: f6, size: 7}
-  gate:
-    cmd: gate
-    params:
-      data/report.json: {ok: true}
-    outs:
-    - {path: decision.json, md5: a7}
-"""
+TEXT = Path(__file__).with_name("dvc.lock.txt").read_text(encoding="utf-8")
 STAGES = dvc_lock.parse(TEXT, "dvc.lock")
 INVALID = [
     "", "[]", "stages: {train: []}", "stages: {train: {deps: [1]}}", "{", "<<<<<<< HEAD", "\0",

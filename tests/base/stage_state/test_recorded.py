@@ -47,20 +47,7 @@ def write(name: str, text: str) -> None:
     files.write_bytes(Path(name), text.encode())
 
 
-LOCKED = """\
-schema: '2.0'
-stages:
-  download:
-    cmd: python -m perennial download
-    params:
-      params.yaml: {dataset.seed: 0, dataset.name: mnist}
-    outs: [{path: data/raw, md5: a.dir}]
-  train:
-    cmd: python -m perennial train
-    params:
-      params.yaml: {gate.min_gain: 0.9}
-    outs: [{path: models/weights, md5: b.dir}]
-"""
+LOCKED = Path(__file__).with_name("recorded.yaml").read_text(encoding="utf-8")
 
 
 def test_a_stage_reads_the_parameters_of_the_stages_that_it_builds_on(noted: Inputs) -> None:

@@ -11,19 +11,7 @@ from perennial.base.errors import InputsChanged
 from perennial.base.stage_state import stage_inputs
 from perennial.base.stage_state.stage_inputs import Inputs
 
-PIPELINE = """\
-stages:
-  convert:
-    cmd: python -m perennial convert
-    deps: [data/raw, src/perennial/data/images, src/perennial/base/project/pins.py, source.json]
-    params:
-      - dataset.seed
-      - gate
-      - requirements/data.yaml:
-      - exclusions.json:
-          - digests
-    outs: [data/records]
-"""
+PIPELINE = Path(__file__).with_name("stage_inputs.yaml").read_text(encoding="utf-8")
 FILES = {
     "dvc.yaml": PIPELINE,
     ".dvcignore": "# names\n__pycache__\n.*.sw?\n[#]*#\n.DS_Store\n/docs\n",

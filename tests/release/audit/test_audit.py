@@ -19,21 +19,7 @@ from perennial.release.audit.sides import Side, open_sides
 
 MEMBERS = 30
 IN_A_FOLDER = pytest.mark.parametrize("remote", ["folder"], indirect=True)  # alone, which is faster
-PIPELINE = """\
-stages:
-  make:
-    cmd: python make.py
-    deps: [make.py]
-    outs: ["${paths.photos}", "model"]
-    metrics:
-      - "${paths.metrics}":
-          cache: false
-  other:
-    cmd: echo other > kept
-    outs:
-      - kept:
-          push: false
-"""
+PIPELINE = Path(__file__).with_name("pipeline.yaml").read_text(encoding="utf-8")
 MAKE = f"""\
 import pathlib
 for n in range({MEMBERS}):

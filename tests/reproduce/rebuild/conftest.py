@@ -12,37 +12,7 @@ import pytest
 from support.parameters import change_params
 from support.pipelines import ROOT, Project
 
-PIPELINE = """\
-stages:
-  download:
-    cmd: python fetch.py
-    deps: ["${dataset.path}", fetch.py]
-    params: [dataset.path]
-    outs: [data/raw]
-  initialize:
-    cmd: python weights.py
-    deps: [pins/weights.json, weights.py]
-    params: [train.warm_start.path]
-    outs: [data/initial_weights]
-  train:
-    cmd: python train.py
-    deps: [data/raw, data/initial_weights, train.py, src]
-    params:
-      - train.seed
-      - train.epochs
-      - requirements/train.yaml:
-    outs: [models/weights, models/export]
-  champion:
-    cmd: python champion.py
-    deps: [champion.py]
-    params:
-      - pins/champion.json:
-    outs: [metrics/champion]
-  gate:
-    cmd: python gate.py
-    deps: [models/weights, metrics/champion, gate.py]
-    outs: [metrics/decision.json]
-"""
+PIPELINE = Path(__file__).with_name("pipeline.yaml").read_text(encoding="utf-8")
 FETCH = """\
 import pathlib, sys, tarfile
 photos, raw = pathlib.Path(sys.argv[1] if sys.argv[1:] else "photos"), pathlib.Path("data/raw")

@@ -66,10 +66,8 @@ class Photos(Answers):
 
     def _require_ours(self) -> None:
         known = self._written.read_text(encoding="utf-8", errors="replace") if self._written.exists() else None
-        if self._csv.exists() and self._csv.read_text(encoding="utf-8", errors="replace") not in {
-            known,
-            self._text(self.labels()),
-        }:
+        ours = (known, self._text(self.labels()))
+        if self._csv.exists() and self._csv.read_text(encoding="utf-8", errors="replace") not in ours:
             raise ConfigError(
                 f"{self._csv} is not as `perennial label` left it from here, so it stays as it is; "
                 "`perennial start` reads it; to label the photos here, move it away"
