@@ -31,7 +31,7 @@ def measure() -> None:
         # A stage runs with the code of its own checkout.
         own = ("env", f"PYTHONPATH={folder / 'src'}")
         changes = [part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")]
-        search = ("tune", "--search", RATES, "--no-experiment", "--json", "--trials")
+        search = ("tune", "--search", RATES, "--json", "--trials")
         for command in (("config", *changes), (*search, "1")):  # also prepares the data
             subprocess.run(
                 (*own, *PERENNIAL, *command), cwd=folder, env=ENVIRONMENT, check=True, capture_output=True
