@@ -5,8 +5,8 @@ and in how sure they are. Three tests of the gain in macro average precision are
 by ranks, which the gate uses, the exact sign test of the examples' Jaccard indices at thresholds, and that of
 the jackknife. Last, how often an equally good model drops in a class, as far as chance goes.
 
-NULLS (default 2000) sets the pairs of equally good models of each row; the larger size has
-a fifth of it, and each gain a twentieth. With 600, about 10 minutes on two free cores.
+NULLS (default 2000) sets the pairs of equally good models of each row; drops of a class of the larger size have
+a fifth of it, and each gain a fiftieth. About an hour on two free cores.
 """
 
 import os
@@ -66,8 +66,10 @@ def _nulls(examples: int, classes: int, other: float) -> dict[str, dict[str, flo
     """The share of equally good pairs that each test rejects at each level, and those that lost a class."""
     ours, theirs = _margins(classes, other, 0.0)
     cuts = _thresholds(ours, first=True), _thresholds(theirs, first=False)
-    seeds = range(NULLS if examples == SIZES[0][0] else NULLS // 5)
-    found = _in_parallel(partial(_tested, examples, ours, theirs, cuts, drops=not other), seeds)
+    found = _in_parallel(partial(_tested, examples, ours, theirs, cuts), range(NULLS))
+    if not other:
+        seeds = range(NULLS if examples == SIZES[0][0] else NULLS // 5)
+        found |= _in_parallel(partial(_dropped, examples, ours, theirs), seeds)
     return {
         name: {f"{level:g}": float(np.mean(values <= level)) for level in LEVELS}
         for name, values in found.items()
@@ -82,20 +84,20 @@ def _in_parallel(test: "partial[dict[str, float]]", seeds: Iterable[int]) -> dic
 
 
 def _tested(
-    examples: int, ours: Array, theirs: Array, cuts: tuple[Array, Array], seed: int, *, drops: bool
+    examples: int, ours: Array, theirs: Array, cuts: tuple[Array, Array], seed: int
 ) -> dict[str, float]:
-    """The p-values of a pair of models; `drops`: also that of any class, where no class is really worse."""
+    """The p-values of the gain of a pair of models."""
+    return _p_values(_drawn(np.random.default_rng(seed), examples, ours, theirs), cuts, str(seed))
+
+
+def _dropped(examples: int, ours: Array, theirs: Array, seed: int) -> dict[str, float]:
+    """The p-value of a drop of any class, where no class is really worse."""
     pair = _drawn(np.random.default_rng(seed), examples, ours, theirs)
-    found = _p_values(pair, cuts, str(seed))
-    if drops:
-        classes = [
-            permutation.p_value(
-                pair.labels[:, [one]], pair.theirs[:, [one]], pair.ours[:, [one]], f"{seed} {one}"
-            )
-            for one in range(len(ours))
-        ]
-        found["drop of a class"] = min(classes) * len(ours)
-    return found
+    classes = [
+        permutation.p_value(pair.labels[:, [one]], pair.theirs[:, [one]], pair.ours[:, [one]], f"{seed} {one}")
+        for one in range(len(ours))
+    ]
+    return {"drop of a class": min(classes) * len(ours)}
 
 
 def _power(examples: int, classes: int) -> dict[str, dict[str, float]]:
@@ -104,8 +106,8 @@ def _power(examples: int, classes: int) -> dict[str, dict[str, float]]:
     for gain in GAINS:
         ours, theirs = _margins(classes, 0.0, gain)
         cuts = _thresholds(ours, first=True), _thresholds(theirs, first=False)
-        test = partial(_tested, examples, ours, theirs, cuts, drops=False)
-        for name, values in _in_parallel(test, range(NULLS // 20)).items():
+        test = partial(_tested, examples, ours, theirs, cuts)
+        for name, values in _in_parallel(test, range(NULLS // 50)).items():
             found.setdefault(name, {})[f"{gain:g}"] = float(np.mean(values <= LEVELS[-1]))
     return found
 

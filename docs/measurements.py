@@ -264,6 +264,25 @@ def _input(results: Results) -> str:
     return _origin(results) + "\n" + _table(head, rows)
 
 
+def _labels(results: Results) -> str:
+    def spread(name: str, key: str, digits: int, factor: float = 1) -> str:
+        values = [factor * each[key] for each in results["measured"][name]]
+        return f"{mean(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
+
+    rows = [
+        [name, spread(name, "map", 2, 100), spread(name, "seconds", 1), spread(name, "processor_seconds", 1)]
+        for name in results["measured"]
+    ]
+    ratios, seeds = results["median_ratios"], len(results["measured"]["perennial"])
+    return (
+        _origin(results, f"Means of {seeds} seeds (range)")
+        + "\n"
+        + _table(["program", "test mAP, %", "seconds", "CPU seconds"], rows)
+        + f"\nperennial takes {ratios['seconds']:.2f} times as long, with "
+        f"{ratios['processor_seconds']:.2f} times the CPU time (medians of the rounds).\n"
+    )
+
+
 def _head(results: Results) -> str:
     names = {"20 classes x 200": "4,000 of 96 pixels", "120 photographs": "120 photographs of 224 pixels"}
     rows = []
@@ -699,6 +718,7 @@ SUBJECTS: Mapping[str, tuple[str, Callable[[Results], str]]] = {
     "train": ("train", _train),
     "input": ("input", _input),
     "photographs": ("input", _photographs),
+    "labels": ("labels", _labels),
     "head": ("head", _head),
     "transfer": ("transfer", _transfer),
     "tune": ("tune", _tune),
