@@ -8,7 +8,8 @@ from pydantic import Field, ValidationError
 
 from perennial.base import documents
 from perennial.model.evaluation.results import Decision
-from perennial.release.gate import traffic
+
+TRAFFIC = "traffic: random"  # slice of the random labels of traffic: column and reason
 
 
 class Compared(documents.JsonFile):
@@ -60,7 +61,7 @@ def promoted_by_traffic(decision: Decision) -> dict[str, Any] | None:
     if not any(each.name == "traffic_gain" and each.passed for each in decision.checks):
         return None
     slices = (decision.comparison or {}).get("slices", ())
-    return next((each for each in slices if each["name"] == traffic.SLICE), None)
+    return next((each for each in slices if each["name"] == TRAFFIC), None)
 
 
 def parsed(found: Iterable[object]) -> Iterator[Compared]:

@@ -12,14 +12,14 @@ from perennial.model.evaluation import intervals
 from perennial.model.evaluation.comparison import Comparison, Group, mcnemar
 from perennial.release.gate import checks
 from perennial.release.gate.checks import Judged
+from perennial.release.gate.compared import TRAFFIC
 
-SLICE = "traffic: random"  # in a comparison: column and reason of such labels
 ENOUGH = 100  # labels from which on they count
 
 
 def labels(compared: Comparison) -> Group | None:
     """The random labels of traffic in the test split, if there are enough of them."""
-    return next((each for each in compared.slices if each.name == SLICE and each.examples >= ENOUGH), None)
+    return next((each for each in compared.slices if each.name == TRAFFIC and each.examples >= ENOUGH), None)
 
 
 def decides(compared: Comparison | None, limits: GateConfig) -> bool:
