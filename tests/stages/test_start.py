@@ -6,18 +6,12 @@ import sys
 import pytest
 
 LATE = {"httpx", "matplotlib", "rich.progress", "scipy.optimize", "scipy.sparse", "scipy.special"}
-QUICK = ("champion", "convert", "download", "gate", "initialize", "validate")  # stages without TensorFlow
+QUICK = "from perennial.stages import champion, convert, download, gate, initialize, validate"
+COMMANDS = "from perennial.cli import commands, stage_runner"
 
 
-@pytest.mark.parametrize(
-    ("program", "late"),
-    [
-        (f"from perennial.stages import {', '.join(QUICK)}", LATE),
-        # Keras loads SciPy where something else has; NumPy starts threads where nothing has set their number.
-        ("from perennial.cli import commands, stage_runner", {*LATE, "numpy", "scipy"}),
-    ],
-    ids=["stages without TensorFlow", "commands"],
-)
+# Keras loads SciPy where something else has; NumPy starts threads where nothing has set their number.
+@pytest.mark.parametrize(("program", "late"), [(QUICK, LATE), (COMMANDS, {*LATE, "numpy", "scipy"})])
 def test_no_library_is_loaded_that_only_some_of_the_work_needs(program: str, late: set[str]) -> None:
     code = f"import sys; {program}; print(sorted({late} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

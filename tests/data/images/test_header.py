@@ -7,7 +7,7 @@ import pytest
 from support import odd_images
 
 from perennial.data.images.header import Header, header
-from perennial.data.images.jpeg import END, FIRST_WINDOW, WINDOW, segments
+from perennial.data.images.jpeg import END, segments
 
 
 def saved(kind, mode="RGB", **options):
@@ -62,7 +62,7 @@ def test_a_cut_image_has_its_own_header_or_none(kind):
     assert {header(encoded[:size]) for size in range(len(encoded))} <= {None, header(encoded)}
 
 
-@pytest.mark.parametrize("data", [size + near for size in (FIRST_WINDOW, WINDOW) for near in range(-4, 4)])
+@pytest.mark.parametrize("data", [0, 1, 255, 1 << 16])
 @pytest.mark.parametrize(
     ("after", "complete"),
     [

@@ -65,7 +65,8 @@ def accepted(content: bytes, filename: str, transparency: Transparency = "drop")
     """Decode a file completely and convert it to an image for a record, or return the reason for rejection."""
     try:
         if content.startswith(jpeg.START):
-            return _readable(_jpeg(content, filename))
+            image = _jpeg(content, filename)
+            return image if image.original else _readable(image)  # the header of an original was just read
         # Pillow warns about what it ignores, but not of a JPEG, whose metadata it does not see.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
