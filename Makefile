@@ -69,8 +69,9 @@ retest: install-dev
 	@$(RUN) .venv/bin/python -m pytest --last-failed --last-failed-no-failures none --timing-only
 
 # Changes of a module that its tests do not notice. MODULE=src/perennial/stages/gate.py TESTS="tests/a.py tests/b"
+# SAMPLE=80 tries as many.
 mutants: install-dev
-	@$(RUN) .venv/bin/python benchmarks/mutants.py $(MODULE) $(TESTS)
+	@$(RUN) .venv/bin/python -m benchmarks.mutants $(MODULE) $(TESTS)
 
 lint: install-dev docs infra audit
 	@$(RUN) ruff check .

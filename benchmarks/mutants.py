@@ -1,26 +1,39 @@
 """Change a module in small ways, and list the changes that its tests do not notice: `make mutants MODULE=FILE`.
 
-mutmut works in a copy of the tracked files, in .work/mutants: it writes its changes into the tree.
+mutmut works in a copy of the tracked files, in .work/mutants: it writes its changes into the tree. SAMPLE=80
+tries as many of the changes, drawn by SEED. The counts go into benchmarks/results/mutants.json.
 """
 
+import json
 import os
+import random
 import re
 import shutil
 import subprocess
 import sys
 import time
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from benchmarks import results
+from benchmarks.timing import ROOT
+
 TREE = ROOT / ".work" / "mutants"
 SENTENCE = re.compile(r"""f?(["'])(?=[^"']* )[^"']*\1""")  # a text with a blank: tests leave its words free
 NO_MESSAGE = re.compile(r"(Error|log\.\w+)\(")
+# mutmut counts calls in its own process, and where a program is started elsewhere it finds no configuration.
+IN_PROGRAMS = """\
+import os
+if os.environ.get("MUTANT_UNDER_TEST") == "stats":
+    del os.environ["MUTANT_UNDER_TEST"]
+"""
 CONFIGURATION = """\
 [mutmut]
 source_paths=src/perennial
 only_mutate={module}
 also_copy=
+    src/sitecustomize.py
     {copied}
 pytest_add_cli_args_test_selection=
     {tests}
@@ -38,20 +51,48 @@ def main(module: str, *tests: str) -> None:
         )
     )
     started = time.monotonic()
-    mutmut("run", "--max-children", str(os.cpu_count()))
+    mutmut("run", "--max-children", str(os.cpu_count()), *sample())
     seconds = time.monotonic() - started
-    states = dict(re.findall(r"^\s+(\S+): (.+)$", mutmut("results", "--all", "true"), re.MULTILINE))
+    states = {name: state for name, state in all_states().items() if state != "not checked"}
     survivors = {name: changed_lines(name) for name, state in states.items() if state == "survived"}
     shown = {name: lines for name, lines in survivors.items() if not is_of_words(lines)}
     for name, lines in shown.items():
         print(name, *lines, sep="\n")
     count = Counter(states.values())
     noticed = count["killed"] + count["timeout"]
-    words = len(survivors) - len(shown)
-    print(
-        f"{module}: {noticed} of {noticed + len(shown)} changes noticed; besides, {words} of messages alone, "
-        f"{count['no tests']} that no test runs; {seconds:.0f} s"
-    )
+    row = {
+        "changes": len(all_states()),
+        "tried": noticed + len(shown),
+        "noticed": noticed,
+        "of_messages": len(survivors) - len(shown),
+        "no_test": count["no tests"],
+        "seconds": round(seconds),
+    }
+    print(f"{module}: {row}")
+    write(module, row)
+
+
+def sample() -> list[str]:
+    """The names of SAMPLE changes; none, which is all, without SAMPLE."""
+    if not (size := int(os.environ.get("SAMPLE", "0"))):
+        return []
+    mutmut("run", "no such change", check=False)  # makes the changes, and learns which test runs what
+    names = sorted(name for name, state in all_states().items() if state != "no tests")
+    return random.Random(int(os.environ.get("SEED", "0"))).sample(names, min(size, len(names)))
+
+
+def all_states() -> dict[str, str]:
+    """What became of each change, by its name."""
+    return dict(re.findall(r"^\s+(\S+): (.+)$", mutmut("results", "--all", "true"), re.MULTILINE))
+
+
+def write(module: str, row: dict[str, int]) -> None:
+    """Keep the counts of a module beside those of the others, each with its commit."""
+    folder = ROOT / ("benchmarks" if results.revision() else ".work/benchmarks") / "results"
+    file = folder / "mutants.json"
+    before = json.loads(file.read_text(encoding="utf-8"))["modules"] if file.exists() else {}
+    of = {"revision": results.revision(), "date": datetime.now(UTC).date().isoformat()}
+    results.write("mutants", modules={**before, module.removeprefix("src/perennial/"): {**row, **of}})
 
 
 def mirrored(module: Path) -> str:
@@ -73,15 +114,16 @@ def copy_tree() -> None:
         if (ROOT / name).is_file():
             (TREE / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, TREE / name)
+    (TREE / "src" / "sitecustomize.py").write_text(IN_PROGRAMS)
     subprocess.run(["git", "init", "-q"], cwd=TREE, check=True)
 
 
-def mutmut(*arguments: str) -> str:
+def mutmut(*arguments: str, check: bool = True) -> str:
     """Run mutmut in the copy, and return what it prints."""
     command = [sys.executable, "-m", "mutmut", *arguments]
     environment = {**os.environ, "PYTHONPATH": "src"}
     done = subprocess.run(command, cwd=TREE, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
+    if done.returncode and check:
         last = "\n".join(re.split(r"[\r\n]+", done.stdout)[-40:])
         sys.exit(f"mutmut {arguments[0]} failed:\n{last}\n{done.stderr[-2000:]}")
     return done.stdout

@@ -168,6 +168,12 @@ def test_programs_are_run_in_one_place() -> None:
     assert users == FORKS | {"base/processes/programs"}
 
 
+def test_no_two_modules_have_one_name() -> None:
+    """Only flows and tasks have the names of what they run."""
+    names = Counter(file.stem for file in python_files("src") if not file.stem.startswith("__"))
+    assert [name for name, count in names.items() if count > 1] == []
+
+
 def test_every_module_belongs_to_a_layer() -> None:
     beside = {"__pycache__", "py.typed", "__init__.py", "__main__.py", *PUBLIC}
     assert {path.name for path in (SOURCE / "perennial").iterdir()} - beside == set(LAYERS)
@@ -345,6 +351,7 @@ def test_files_and_functions_stay_readable() -> None:
     assert max(lines) <= 400
     assert max(functions) <= 50
     assert short >= 0.9
+    assert len(lines_of(ROOT / "dvc.yaml")) <= 200
 
 
 def test_no_package_is_made_of_crumbs() -> None:

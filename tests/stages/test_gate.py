@@ -120,7 +120,6 @@ NOISY = Model(wrong=(range(20, 40), range(100, 114)))  # 20 won, 14 lost: not si
 DOG_WORSE = Model(wrong=(range(101, 301, 4),))  # recall of dogs 0.8
 DOGS_FORGOTTEN = Model(wrong=(range(1, 57, 4),))  # 14 dogs of 250 wrong, 4 of them lost; 30 others won
 DOGS_LOST = Model(wrong=(range(1, 81, 4),))  # 20 dogs of 250 wrong, 10 of them lost; 30 others won
-HALF_SURE = Model(confidence=0.5)
 LARGE = Model(export_bytes=2_000_000)
 RENAMED = ("cat", "dog", "bird", "shark")
 WIDER = (*CLASSES, "frog")
@@ -131,8 +130,6 @@ TABLE: dict[str, tuple[Model, Model | Champion | None, dict[str, object], dict[s
     "first run": (BETTER, None, {}, {"min_accuracy": True}),
     "first run, inaccurate": (WORSE, None, {}, {"min_accuracy": False}),
     "first run, at the minimum": (Model(wrong=(range(30),)), None, {}, {"min_accuracy": True}),
-    "better": (BETTER, OLD, {}, {"min_accuracy": True, "new_weights": True, "missing_classes": True,
-               "min_gain": True, "significance": True, "max_class_drop": True}),
     "better but inaccurate": (BETTER, OLD, {"gate.min_accuracy": 0.99},
                               {"min_accuracy": False, "min_gain": True}),
     "worse": (WORSE, OLD, {"gate.min_accuracy": 0.9}, {"min_gain": False, "significance": False}),
@@ -142,28 +139,8 @@ TABLE: dict[str, tuple[Model, Model | Champion | None, dict[str, object], dict[s
                        {"min_gain": False}),
     "gain too small, none asked for": (SLIGHTLY, OLD, {"gate.min_accuracy": 0.9, **OFF}, {"min_gain": True}),
     "gain not significant": (NOISY, OLD, {"gate.min_accuracy": 0.9}, {"min_gain": True, "significance": False}),
-    "gain not significant, no test": (NOISY, OLD, {"gate.min_accuracy": 0.9, "gate.significance": None},
-                                      {"min_gain": True, "max_class_drop": True}),
-    "one class worse": (DOGS_LOST, OLD, {"gate.min_accuracy": 0.9, "gate.max_class_drop": 0.01},
-                        {"min_gain": True, "significance": True, "max_class_drop": False}),
-    "one class worse, less than the limit": (DOGS_LOST, OLD, {"gate.max_class_drop": 0.04},
-                                             {"significance": True, "max_class_drop": True}),
-    "one class worse, perhaps by chance": (DOGS_FORGOTTEN, OLD, {"gate.max_class_drop": 0.01},
-                                           {"min_gain": True, "significance": True, "max_class_drop": True}),
-    "one class worse, allowed": (DOGS_FORGOTTEN, OLD, {"gate.min_accuracy": 0.9, "gate.max_class_drop": None,
-                                 "gate.significance": None}, {"min_gain": True}),
-    "class recall reached": (BETTER, None, {"gate.min_class_recall": 0.9}, {"min_class_recall": True}),
     "class recall missed": (DOG_WORSE, None, {"gate.min_accuracy": 0.9, "gate.min_class_recall": 0.9},
                             {"min_accuracy": True, "min_class_recall": False}),
-    "calibrated": (BETTER, None, {"gate.max_calibration_error": 0.05}, {"max_calibration_error": True}),
-    "not calibrated": (HALF_SURE, None, {"gate.max_calibration_error": 0.05}, {"max_calibration_error": False}),
-    "larger than allowed": (LARGE, None, {"gate.max_model_mb": 1.5}, {"max_model_mb": False}),
-    "as large as allowed": (LARGE, None, {"gate.max_model_mb": 2.0}, {"max_model_mb": True}),
-    "a class is new": (replace(BETTER, classes=WIDER), OLD, {}, {"missing_classes": True, "min_gain": True}),
-    "negative flips beyond the limit": (NOISY, OLD, FLIPPED | {"gate.max_negative_flips": 0.007},
-                                        {"min_gain": True, "max_negative_flips": False}),
-    "negative flips beyond it, perhaps by chance": (NOISY, OLD, FLIPPED | {"gate.max_negative_flips": 0.008},
-                                                    {"min_gain": True, "max_negative_flips": True}),
     "no negative flip allowed": (NOISY, OLD, FLIPPED | {"gate.max_negative_flips": 0.0},
                                  {"min_gain": True, "max_negative_flips": False}),
     "no negative flip": (BETTER, OLD, {"gate.max_negative_flips": 0.0}, {"max_negative_flips": True}),
@@ -323,6 +300,7 @@ def test_reasons_say_each_rule_with_its_numbers(load: Callable[..., Config], cas
     gate(config)
     decision = documents.read_json(config.paths.decision)
     assert decision["reasons"] == reasons
+    assert decision["promote"] == all(each["passed"] for each in decision["checks"])
     if candidate is BAD:
         numbers = [(each["name"], each["value"], each["limit"], each["passed"]) for each in decision["checks"]]
         assert numbers == [

@@ -23,7 +23,7 @@ from perennial.model.evaluation.results import (
     MainMetrics,
     UnbiasedScore,
 )
-from perennial.release.gate import champion_rules, own_limits, traffic
+from perennial.release.gate import champion_rules, own_limits, traffic_labels
 from perennial.release.gate.checks import Judged
 from perennial.release.gate.own_limits import Candidate
 from perennial.release.registry import verdict
@@ -94,7 +94,7 @@ def decide(candidate: Candidate, champion: Champion | None, limits: GateConfig, 
         theirs, compared = _against(candidate.predictions, champion, bins=bins)
         validated = champion_rules.validation(candidate, champion, limits)
         new = champion.model != candidate.metrics.model
-        if new and validated and not validated.check.passed and not traffic.decides(compared, limits):
+        if new and validated and not validated.check.passed and not traffic_labels.decides(compared, limits):
             compared = None
         elif new and compared and limits.false_share is not None:
             state = champion_rules.budget(champion)

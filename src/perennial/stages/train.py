@@ -21,7 +21,7 @@ from perennial.model.models.model_folder import Description
 from perennial.model.training import image_spec, run_directory, triggers, uploader
 from perennial.model.training.assembly import Assembly
 from perennial.model.training.checkpoints import Checkpoints
-from perennial.model.training.distributed import Peers, naming_lost
+from perennial.model.training.distributed import Peers, lost_worker_errors
 from perennial.model.training.loop import Evaluator, Follower, Loop, Saver
 from perennial.model.training.training_history import EVALUATIONS, TrainingState
 from perennial.model.training.triggers import Triggers
@@ -57,7 +57,7 @@ def train(
     _log_start(config, start, spec, resumes=resumes)
     length = triggers.length(config.train, data.splits["train"].examples)
     source = parts.source()
-    with naming_lost(worker):  # no worker may restore a checkpoint that the chief is about to remove
+    with lost_worker_errors(worker):  # no worker may restore a checkpoint that the chief is about to remove
         trainer = parts.trainer(source, strategy, length, None if resumes else start)
     what = f"{config.model.name}: {trainer.model.count_params()} weights, {source}"
     seconds = time.monotonic() - process.started()

@@ -13,7 +13,7 @@ from perennial.data.records.manifest import Manifest
 from perennial.data.validation import drift, html, image_index, integrity, validation_report
 from perennial.data.validation.drift import DataStatistics
 from perennial.data.validation.integrity import Findings
-from perennial.data.validation.policy import Policy
+from perennial.data.validation.judged_problems import Policy
 from perennial.data.validation.problems import describe
 
 log = logging.getLogger(__name__)

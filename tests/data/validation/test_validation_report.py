@@ -8,7 +8,7 @@ from support.records import datum, write_folder
 
 from perennial.data.records import manifest
 from perennial.data.validation import integrity, validation_report
-from perennial.data.validation.policy import Policy
+from perennial.data.validation.judged_problems import Policy
 from perennial.data.validation.problems import Problem
 
 CLASSES = ["cat", "dog"]

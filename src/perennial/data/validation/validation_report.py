@@ -16,7 +16,7 @@ from perennial.data.records.manifest import Manifest
 from perennial.data.tfrecord import example
 from perennial.data.tfrecord.framing import Spans
 from perennial.data.validation.integrity import Findings
-from perennial.data.validation.policy import Policy
+from perennial.data.validation.judged_problems import Policy
 from perennial.data.validation.problems import Place, Problem
 
 PAIRS = 20  # of labels that are together in an image

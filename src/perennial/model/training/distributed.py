@@ -92,7 +92,7 @@ def _across_machines(config: TrainConfig, worker: Worker) -> tf.distribute.Strat
     signal.setitimer(signal.ITIMER_REAL, CONNECTING_S)
     faulthandler.dump_traceback_later(CONNECTING_S + SPARE_S, exit=True)  # process 1 ignores such a signal
     try:
-        with naming_lost(worker):
+        with lost_worker_errors(worker):
             return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -130,12 +130,12 @@ class Peers:
 
     def barrier(self) -> None:
         """Wait for all workers. A worker that ended before the others would count as lost."""
-        with naming_lost(self.worker):
+        with lost_worker_errors(self.worker):
             self.all_gather(0)
 
     def require_same(self, step: int, digest: str) -> None:
         """Wait for all workers; raise if their fingerprints (hexadecimal) or first steps differ."""
-        with naming_lost(self.worker):
+        with lost_worker_errors(self.worker):
             steps, digests = self.all_gather(step, int(digest[:12], 16)).T
         for number in np.flatnonzero(digests != digests[0]):
             raise ConfigError(
@@ -159,7 +159,7 @@ class Peers:
 
 
 @contextmanager
-def naming_lost(worker: Worker | None) -> Iterator[None]:
+def lost_worker_errors(worker: Worker | None) -> Iterator[None]:
     """Convert TensorFlow's error about a lost worker in the block to an Interrupted that names the worker."""
     try:
         yield

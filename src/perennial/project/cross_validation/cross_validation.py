@@ -18,7 +18,7 @@ from perennial.base.stage_state import stage_inputs
 from perennial.data.records import columns, manifest, splits
 from perennial.data.records.splits import Groups
 from perennial.data.validation import integrity
-from perennial.data.validation.policy import HashedRecords
+from perennial.data.validation.judged_problems import HashedRecords
 from perennial.data.validation.problems import describe
 from perennial.project.cross_validation import fold, folds
 from perennial.project.tune import training_process

@@ -19,7 +19,7 @@ from perennial.data.records.manifest import SplitManifest
 from perennial.data.records.sharding import Encoded
 from perennial.data.tfrecord import framing
 from perennial.data.tfrecord.label_arrays import LabelArray
-from perennial.data.validation.policy import HashedRecords
+from perennial.data.validation.judged_problems import HashedRecords
 from perennial.project.tune import training_process
 
 MODULE = "perennial.project.cross_validation.fold"

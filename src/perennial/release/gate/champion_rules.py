@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from perennial.base.config.release import GateConfig
 from perennial.base.errors import printable
 from perennial.model.evaluation.comparison import Champion, Comparison
-from perennial.release.gate import checks, drops, traffic
+from perennial.release.gate import checks, drops, traffic_labels
 from perennial.release.gate.budget import Budget
 from perennial.release.gate.checks import Judged
 from perennial.release.gate.own_limits import Candidate
@@ -23,7 +23,7 @@ def against_champion(
     if same:
         return
     validated = validation(candidate, champion, limits)
-    if validated is not None and not traffic.decides(compared, limits):
+    if validated is not None and not traffic_labels.decides(compared, limits):
         yield validated
         if not validated.check.passed:
             return
@@ -63,10 +63,10 @@ def _better(
     reason = lacks if missing else f"every class of the champion {champion.version} is known"
     yield checks.judged("missing_classes", len(comparison.missing_classes), 0, reason, passed=not missing)
     level = limits.significance if limits.false_share is None else budget(champion).level(limits)
-    if level is not None and traffic.decides(comparison, limits):
+    if level is not None and traffic_labels.decides(comparison, limits):
         level /= 2  # two ways to pass
     of_all = _gain(champion, comparison, limits, score, level)
-    yield from traffic.rules(comparison, limits, level, [*([validated] if validated else []), *of_all])
+    yield from traffic_labels.rules(comparison, limits, level, [*([validated] if validated else []), *of_all])
     yield from drops.of_groups(comparison, limits)
     if (limit := limits.max_negative_flips) is not None:
         yield _flips(champion, comparison, limit)

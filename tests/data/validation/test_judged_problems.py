@@ -17,7 +17,7 @@ from perennial.data.records import manifest
 from perennial.data.tfrecord import example
 from perennial.data.validation import integrity
 from perennial.data.validation.drift import DataStatistics
-from perennial.data.validation.policy import Policy
+from perennial.data.validation.judged_problems import Policy
 
 CLASSES = ["cat", "dog"]
 SPLITS = ("train", "validation", "test")
