@@ -46,6 +46,7 @@ def test_every_page_that_help_or_a_message_names_exists() -> None:
         for file in (ROOT / folder).rglob("*")
         if file.suffix in {".py", ".yaml", ".yml", ".html", ".md"} and "__pycache__" not in file.parts
     ]
+    assert not any("make deploy" in each.text() for each in PAGES)  # a project has no Makefile
     names = {name for file in files for name in NAMED.findall(file.read_text(encoding="utf-8"))}
     assert {"start-a-run", "tune"} <= names | {each.page for each in LISTED.values()}
     for name in names | {each.page for each in LISTED.values()}:

@@ -35,18 +35,27 @@ def train():
 train()
 """
 STAGE = """
-import os, sys
-from prefect import flow
+import os, sys, time
+from tasks import policy
+policy.PAUSES_S = (0, 0)
+from perennial.orchestration.engine.decorators import flow
 from tasks.stages import gate
 
-@flow
+@policy.retried(limit_s=1)
+def late(results):
+    open("tries", "a").write("x")
+    time.sleep(3600)
+
+@flow(run_name=lambda: "a run")
 def train():
-    gate.with_options(retry_delay_seconds=0)({})
+    (late if os.getcwd().endswith("late") else gate)({})
 
 for folder in sys.argv[1:]:
     os.chdir(folder)
-    state = train(return_state=True)
-    print(os.path.basename(folder), state.type.value)
+    try:
+        train()
+    except Exception as error:
+        print(os.path.basename(folder), type(error).__name__)
 """
 BUG = "{}['x']"
 KILLED = "import os; os.kill(os.getpid(), 9)"
@@ -57,7 +66,7 @@ pathlib.Path(".work").mkdir(exist_ok=True)
 pathlib.Path(".work/failure.json").write_text(json.dumps(failure))
 raise SystemExit(1)
 """
-STAGES = {"bug": BUG, "killed": KILLED, "network": NETWORK}
+STAGES = {"bug": BUG, "data": "raise SystemExit(3)", "killed": KILLED, "network": NETWORK, "late": ""}
 
 
 @pytest.fixture
@@ -113,7 +122,8 @@ def test_a_run_waits_for_one_event_of_a_server_that_does_not_answer(proxy: Proxy
     assert (done.returncode, len(proxy.failed)) == (0, 2)  # one event, tried twice
 
 
-def test_a_bug_is_tried_once_and_what_may_pass_three_times(server: Server, tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_server", [True, False])
+def test_what_may_pass_is_tried_thrice_and_else_once(has_server: bool, request, tmp_path: Path) -> None:
     folders = {name: tmp_path / name for name in STAGES}
     for name, folder in folders.items():
         folder.mkdir()
@@ -123,13 +133,13 @@ def test_a_bug_is_tried_once_and_what_may_pass_three_times(server: Server, tmp_p
         **os.environ,
         "PATH": forks.path(),
         "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "src"))),
-        "PREFECT_API_URL": server.url,
+        **({"PREFECT_API_URL": request.getfixturevalue("server").url} if has_server else {}),
     }
     command = [forks.python(), "-m", "-c", STAGE, *map(str, folders.values())]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert [line for line in done.stdout.splitlines() if line.endswith("FAILED")] == [
-        f"{name} FAILED" for name in STAGES
-    ]
+    late = "TaskRunTimeoutError" if has_server else "TookTooLong"
+    ended = {name: late if name == "late" else "StageFailed" for name in STAGES}
+    assert [tuple(line.split()) for line in done.stdout.splitlines()] == list(ended.items())
     tries = {name: len((folder / "tries").read_text()) for name, folder in folders.items()}
-    assert tries == {"bug": 1, "killed": 3, "network": 3}
+    assert tries == {"bug": 1, "data": 1, "killed": 3, "network": 3, "late": 1}

@@ -9,6 +9,8 @@ import pytest
 from support.checkout import Checkout
 from support.edits import edit
 
+from perennial.project.tune.search_result import lines
+
 pytestmark = pytest.mark.timing
 
 RATES = "train.learning_rate=1e-5..1e-2:log"
@@ -41,6 +43,7 @@ def test_the_best_settings_are_written_once(checkout):
     found = json.loads(tune(checkout, "--trials", "4", "--json").stdout)
     best = found["trials"][found["best"]]
     assert found["written"]
+    assert "next: perennial run" in lines(found)
     assert best["score"] > found["trials"][0]["score"]
     assert f"learning_rate: {best['settings']['train.learning_rate']}" in file.read_text()
     assert "train: # mine" in file.read_text()

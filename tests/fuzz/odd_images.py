@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from random import Random
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -134,12 +134,17 @@ def counted(work: Work) -> Iterator[Callable[[bytes], bytes]]:
         work.lines += event == "line"
         return line
 
+    def search(content: bytes, at: int) -> re.Match[bytes] | None:
+        found = marker.search(content, at)
+        work.bytes += (found.end() if found else len(content)) - at
+        return found
+
     def decompressobj(*bits: int) -> Any:
         return _Decompressor(work, bits)
 
-    before = sys.gettrace()
+    marker, before = jpeg.NEXT, sys.gettrace()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jpeg, "NEXT", _Search(work))
+        patch.setattr(jpeg, "NEXT", SimpleNamespace(search=search))
         patch.setattr(png_file.zlib, "decompressobj", decompressobj)
         gc.disable()
         sys.settrace(line)
@@ -148,20 +153,6 @@ def counted(work: Work) -> Iterator[Callable[[bytes], bytes]]:
         finally:
             sys.settrace(before)
             gc.enable()
-
-
-class _Search:
-    """The search for the next marker, with its work counted."""
-
-    _pattern = jpeg.NEXT
-
-    def __init__(self, work: Work) -> None:
-        self._work = work
-
-    def search(self, content: bytes, at: int) -> re.Match[bytes] | None:
-        found = self._pattern.search(content, at)
-        self._work.bytes += (found.end() if found else len(content)) - at
-        return found
 
 
 class _Decompressor:

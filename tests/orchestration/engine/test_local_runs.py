@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from support.checkout import wait_until
@@ -16,7 +15,7 @@ from support.tasks import write_pipeline
 
 from perennial.base.errors import DataError, PerennialError
 from perennial.base.processes.process import is_alive
-from perennial.orchestration.engine import decorators, this_run
+from perennial.orchestration.engine import this_run
 from perennial.orchestration.engine.decorators import flow, task
 from perennial.orchestration.engine.local_runs import Policy, TookTooLong
 from perennial.orchestration.engine.this_run import Stopped
@@ -98,15 +97,9 @@ def test_how_a_run_ended_is_recorded(error: BaseException, ended: tuple[str, str
     assert seen == ([ended] if ended else [])
 
 
-@pytest.fixture
-def prefects(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The decorators as they are where a server is set."""
+def test_with_a_server_the_same_policy_is_that_of_prefect_s_task(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(this_run, "has_server", lambda: True)
-    return decorators
-
-
-def test_with_a_server_the_same_policy_is_that_of_prefect_s_task(prefects: ModuleType) -> None:
-    made = prefects.task(Policy(limit_s=7, pauses_s=(10, 60), name="work on {what}"))(lambda what: what)
+    made = task(Policy(limit_s=7, pauses_s=(10, 60), name="work on {what}"))(lambda what: what)
     assert (made.retries, made.retry_delay_seconds, made.timeout_seconds) == (2, [10, 60], 7)
     assert made.task_run_name == "work on {what}"
 

@@ -28,12 +28,15 @@ def test_labels_that_are_likely_wrong_are_shown_with_their_images(config):
     assert f"labelled {listed[0]['label']}, perhaps {listed[0]['suggested']}" in config.paths.report.read_text()
 
 
-def test_the_page_says_why_a_model_at_the_level_of_chance_lists_no_labels(config):
-    finished.change(config.paths.label_errors, above_chance=False, likely=0, listed=[])
+CHANCE = "No labels are listed: the model is not clearly better than always"
+UNSURE = "where the model predicts another class, it is less sure than it usually is of that class"
+
+
+@pytest.mark.parametrize(("above_chance", "said"), [(False, CHANCE), (True, UNSURE)])
+def test_the_page_says_why_no_labels_are_listed(config, above_chance, said):
+    finished.change(config.paths.label_errors, above_chance=above_chance, likely=0, listed=[])
     write(config)
-    assert (
-        "No labels are listed: the model is not clearly better than always" in config.paths.report.read_text()
-    )
+    assert said in config.paths.report.read_text()
 
 
 @pytest.mark.parametrize("content", [None, b"", b"[]", b'{"data": 1}', b'{"listed": 7}'])
