@@ -170,7 +170,7 @@ lock: install
 	@for extra in $(EXTRAS); do $(LOCK) pyproject.toml --group build --extra $$extra -c .work/all.txt -o requirements/$$extra.txt || exit 1; done
 	@$(LOCK) pyproject.toml $(addprefix --extra ,$(filter-out gpu,$(EXTRAS))) --group dev -c .work/all.txt -o requirements/dev.txt
 	@$(LOCK) $(UPGRADE) benchmarks/peers/peers.in -o requirements/peers.txt
-	@$(LOCK) $(UPGRADE) tests/model/models/slim.in -o requirements/reference.txt
+	@$(LOCK) $(UPGRADE) benchmarks/peers/slim.in -o requirements/reference.txt
 	@$(LOCK) $(UPGRADE) tests/support/infra.in -o requirements/infra.txt
 	@$(LOCK) $(UPGRADE) benchmarks/peers/tfdv.in -o benchmarks/peers/tfdv.txt
 	@$(LOCK) $(UPGRADE) benchmarks/peers/drift.in -o benchmarks/peers/drift.txt

@@ -8,10 +8,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from model.models import slim_values
 from support import original_programs
 from support.training import initialize_weights
 
+from benchmarks.peers import slim_values
 from perennial.base.config.networks import NETWORKS
 from perennial.base.config.training import WarmStartConfig
 from perennial.base.errors import ConfigError, DataError

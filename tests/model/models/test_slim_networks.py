@@ -1,4 +1,4 @@
-"""Networks against slim's own, which slim_reference.py asked in an environment of its own."""
+"""Networks against slim's own: data/ has what programs of benchmarks/peers computed without ours."""
 
 import hashlib
 import json
@@ -11,13 +11,20 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras.src.backend import StatelessScope
-from model.models import slim_values
 
+from benchmarks.peers import slim_values
 from perennial.base.config.networks import NETWORKS
+from perennial.base.config.training import WarmStartConfig
 from perennial.model.models import MODELS, imagenet_weights, logits, original_checkpoint, slim_layers
+from perennial.model.training import warm_start
+from perennial.model.training.warm_start import StartWeights
 
-SLIM: dict[str, Any] = json.loads(Path(__file__).with_name("data").joinpath("slim.json").read_text())
+SLIM, GRAPHS = (  # by tf-slim itself (slim_reference.py); of networks that it lacks (slim_checkpoints.py)
+    json.loads(Path(__file__).with_name("data").joinpath(f"{name}.json").read_text())
+    for name in ("slim", "slim_graphs")
+)
 FACTORY = """
 alexnet_v2 cifarnet overfeat vgg_a vgg_16 vgg_19 inception_v1 inception_v2 inception_v3 inception_v4
 inception_resnet_v2 lenet resnet_v1_50 resnet_v1_101 resnet_v1_152 resnet_v1_200 resnet_v2_50 resnet_v2_101
@@ -99,6 +106,35 @@ def test_variables_those_trained_and_those_with_l2_are_slims(pair: Pair) -> None
     published = pair.facts["computed"][0]["size"]
     if pair.computed["size"] == published or pair.model.name.startswith("resnet"):
         assert model.count_params() == facts["weights"]["10"]
+
+
+QUICK_GRAPHS = ("mobilenet_v1_050", "mobilenet_v3_small")
+
+
+@pytest.mark.fast_rows(*QUICK_GRAPHS)
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_checkpoint_of_a_network_that_tf_slim_lacks_gives_slims_logits(
+    build, tmp_path: Path, name: str
+) -> None:
+    facts = GRAPHS[name]
+    model = build(name, (facts["size"], facts["size"], 3), classes=1001)
+    names = original_checkpoint.variables(model)
+    values = {
+        names[each.path]: slim_values.weight(names[each.path], tuple(each.shape)) for each in model.weights
+    }
+    assert digest(f"{each} {value.size}" for each, value in values.items()) == facts["variables"]
+    assert model.count_params() == facts["weights"]
+    prefix = str(tmp_path / "model.ckpt")
+    slices = [""] * len(values)
+    tf.raw_ops.SaveV2(
+        prefix=prefix, tensor_names=[*values], shape_and_slices=slices, tensors=[*values.values()]
+    )
+    read = original_checkpoint.read(Path(prefix)).weights
+    start = StartWeights(imagenet=None, weights=read, sha256="", original=True)
+    options = WarmStartConfig(path=prefix, averages="auto", exclude=[], ignore_missing=False)
+    warm_start.begin(model, start, options)
+    found = logits(model(slim_values.images(facts["size"]))).numpy()[:, ::50]
+    assert np.abs(found - np.array(facts["logits"])).max() <= 1e-4 * facts["largest"]
 
 
 def test_end_points_have_slims_shapes(pair: Pair) -> None:

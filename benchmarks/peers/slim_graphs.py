@@ -4,8 +4,8 @@
 from collections.abc import Callable
 
 import numpy as np
+import slim_values
 import tensorflow as tf
-from model.models import slim_values
 
 CLASSES = 1001  # of the published checkpoints
 # Stride and channels of the separable convolutions.

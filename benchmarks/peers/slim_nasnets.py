@@ -3,7 +3,7 @@
 """NASNets computed with plain TensorFlow as slim does (research/slim/nets/nasnet)."""
 
 import tensorflow as tf
-from model.models.slim_graphs import Graph, dense
+from slim_graphs import Graph, dense
 
 # Operations and states of the sums of a cell, in pairs, and the states that are used inside alone.
 NORMAL = (

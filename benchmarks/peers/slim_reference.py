@@ -1,8 +1,8 @@
-"""What slim's own networks are and compute, as JSON: `python tests/model/models/slim_reference.py > slim.json`.
+"""What slim's own networks are and compute, as JSON: `python benchmarks/peers/slim_reference.py > slim.json`.
 
-It runs in an environment of its own with tensorflow, tf-slim and tf-keras, and without perennial:
-requirements/reference.txt. Weights and images come from slim_values.py, so that no weights need to be stored.
-Names of networks as arguments restrict it to these.
+The file belongs into tests/model/models/data. This runs in an environment of its own with tensorflow, tf-slim
+and tf-keras, and without perennial: requirements/reference.txt. Weights and images come from slim_values.py, so
+that no weights need to be stored. Names of networks as arguments restrict it to these.
 """
 
 import hashlib
