@@ -211,12 +211,13 @@ def test_the_changelog_says_what_the_first_release_is_and_not_how_it_came_about(
 
 def test_the_notice_lists_what_the_files_that_follow_another_program_say() -> None:
     notice = (ROOT / "NOTICE").read_text(encoding="utf-8")
-    listed = dict(re.findall(r"^  (\S+\.py): (.+)$", notice, re.MULTILINE))
-    files = [file for folder in ("src", "tests", "benchmarks") for file in (ROOT / folder).rglob("*.py")]
+    listed = dict(re.findall(r"^  (\S+\.(?:py|yaml)): (.+)$", notice, re.MULTILINE))
+    folders = [ROOT / folder for folder in ("src", "tests", "benchmarks")]
+    files = [file for folder in folders for ending in ("py", "yaml") for file in folder.rglob(f"*.{ending}")]
     origins = {
         str(file.relative_to(ROOT)): " ".join(re.split(r"\n# | ", text[1]))
         for file in files
-        if (text := re.match(r"# Origin: (.*?)\.\n(?=\"\"\")", file.read_text(encoding="utf-8"), re.DOTALL))
+        if (text := re.match(r"# Origin: (.*?)\.\n(?=\"\"\"|#\n)", file.read_text(encoding="utf-8"), re.DOTALL))
     }
     assert {file: text.rpartition(": ")[2] for file, text in origins.items()} == listed
     assert all(f"https://{url}" in notice for url in re.findall(r"github\.com/\S+", " ".join(origins.values())))

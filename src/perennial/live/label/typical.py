@@ -1,3 +1,4 @@
+# Origin: deep-al/pycls/al/typiclust.py of github.com/avihu111/TypiClust (MIT): the steps and their limits.
 """Which images to label while there are few labels: typical ones of each group of images that has no label.
 
 A model that has seen few labels is unsure of the wrong images, so labels of typical images teach more.
