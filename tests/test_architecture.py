@@ -43,7 +43,7 @@ LINES = {
     "model": 12_180,
     "release": 5_426,
     "stages": 1_272,
-    "live": 4_476,
+    "live": 4_477,
     "reports": 1_772,
     "orchestration": 5_681,
     "project": 4_010,
