@@ -204,17 +204,15 @@ def test_the_options_write_exactly_what_they_say(start) -> None:
     assert (table.path, table.split) == ("l.csv", None)
 
 
-@pytest.mark.parametrize(
-    ("named", "message"),
-    [
-        ({"table": "x.csv"}, "names no table of images in own; tables there: 'l.csv'"),
-        ({"file": "photo"}, "--file-column photo: l.csv has no such column"),
-    ],
-)
-def test_an_option_that_names_nothing_is_refused_with_what_is_there(workspace, named, message) -> None:
+def test_an_option_that_names_nothing_is_refused_with_what_is_there(workspace) -> None:
     make("image,label", "{n}.png,{k}")
-    with pytest.raises(ConfigError, match=message):
-        found(**named)
+    with pytest.raises(ConfigError, match="names no table of images in own; tables there: 'l.csv'"):
+        found(table="x.csv")
+    with pytest.raises(ConfigError, match="--file-column photo: l.csv has no such column"):
+        found(file="photo")
+    (OWN / "l.csv").write_bytes(b"file\xe9,label")
+    with pytest.raises(ConfigError, match="tables there: none; l.csv is not UTF-8"):
+        found(table="l.csv")
 
 
 def test_class_folders_are_used_and_a_table_only_by_name(workspace) -> None:
@@ -311,13 +309,16 @@ TAGS = {"name": "l.csv", "t": "cat|dog cat dog|sky", "s": "n s"}
 def test_several_labels_are_proposed_where_one_reading_fits(head, row, labels, separator) -> None:
     make(head, row, **TAGS, h="1,1,0 1,0,0 0,0,0 0,1,1")
     survey = found(label=["tags"]) if "site" in head else found()
-    assert (survey.task, survey.block["label"], survey.block.get("separator")) == (
-        "multilabel",
-        labels,
-        separator,
-    )
-    assert survey.chosen
-    assert survey.images == 18
+    assert (survey.task, survey.block["label"], survey.chosen) == ("multilabel", labels, True)
+    assert (survey.block.get("separator"), survey.images) == (separator, 18)
+
+
+def test_what_is_wrong_with_several_labels_is_said_of_their_reading_too(workspace) -> None:
+    make("file,tags,flag", "{n}.png,{t},{x}", t="a|b b c c|a a;b b a|b c a c a b b|c a b c c a|c a b", x="012")
+    refused = refusal(label=["tags"])
+    assert "--separator '|' --task multilabel\n" in refused
+    assert "1 labels that hold several ones: l.csv line 6: 'a;b'" in refused
+    assert "other values than 0 and 1" in refusal(task="multilabel", label=["tags", "flag"])
 
 
 @pytest.mark.usefixtures("project")

@@ -154,7 +154,7 @@ def _choose(photos: Path | None, data: str | None, values: Mapping[str, Any]) ->
             if "--table" not in str(error):
                 raise
             remedy = "make the project without --photos, and run `perennial start` with these options in it"
-            raise DataError(f"{error}; {remedy}") from error
+            raise DataError(f"{str(error).removesuffix('.')}; {remedy}") from error
     text, preset = file.read_text(encoding="utf-8"), DATA[data or "digits"]
     text = apply_preset(text, preset).text if preset else text
     values = {**values, **({"dataset.name": data} if data else {})}

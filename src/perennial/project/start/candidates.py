@@ -122,8 +122,8 @@ def _several_columns(
     left = [_number(table, "--label-column", each) for each in named.label]
     left = left or [column for column in range(len(table.columns)) if column not in used]
     bits, one_each = _bits(table, left)
-    if len(bits) > 1 and bits == left and table.header:
-        return [] if sure and one_each else [([str(table.columns[column]) for column in bits], None)]
+    if len(named.label) > 1 or (len(bits) > 1 and bits == left and table.header):
+        return [] if sure and one_each else [([str(table.columns[column]) for column in left], None)]
     found = [
         (table.columns[column], mark) for column in left for mark in _separators(table.values(column), named)
     ]
@@ -134,7 +134,7 @@ def _several_columns(
 
 
 def _separators(cells: Sequence[str], named: Named) -> list[str | None]:
-    """What may separate labels: each label is in several cells, and in different ones."""
+    """What may separate labels: most of these are in several cells, and one is in different ones."""
     if named.separator is not None:
         return [named.separator]
     if any(map(several_labels.LIST.fullmatch, cells)):
@@ -144,7 +144,8 @@ def _separators(cells: Sequence[str], named: Named) -> list[str | None]:
         parts = [labels_of(cell, mark) for cell in cells]
         counts = Counter(label for each in parts for label in each)
         shared = Counter(label for each in set(map(tuple, parts)) for label in each)
-        if any(mark in cell for cell in cells) and min(counts.values(), default=0) > 1 < max(shared.values()):
+        once = list(counts.values()).count(1)  # such as a rare label, or a cell with another mark
+        if any(mark in cell for cell in cells) and 4 * once <= len(counts) and max(shared.values()) > 1:
             found.append(mark)
     return found
 

@@ -72,7 +72,8 @@ def choose(members: Members, read: Read, where: Path, named: Named) -> tuple[Tab
     tables = [each for each in beside.tables if named.table in {None, each.path, each.name}]
     if not tables:
         names = listed(map(repr, beside.names()), SHOWN) or "none"
-        raise ConfigError(f"--table {named.table} names no table of images in {where}; tables there: {names}")
+        why = "".join(f"; {each}" for each in beside.problems)
+        raise ConfigError(f"--table {named.table} names no table of images in {where}; tables there: {names}{why}")
     tasks: tuple[Task, ...] = (named.task,) if named.task else ("multiclass", "multilabel")
     tasks = ("multilabel",) if named.separator else tasks
     readings = [
@@ -88,8 +89,7 @@ def choose(members: Members, read: Read, where: Path, named: Named) -> tuple[Tab
         assert found is not None
         all_named = named.table and named.file and (named.label or table.label is None)
         return table, found, not (all_named and (task == "multiclass" or len(tasks) == 1))
-    one = [each for each in readings if each.task == tasks[0]] if not kinds else readings
-    raise _refused(one or readings, beside, where)
+    raise _refused(readings, beside, where)
 
 
 def _checked(value: Any, task: Task) -> TableConfig | None:
