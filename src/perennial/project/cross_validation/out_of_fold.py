@@ -108,7 +108,7 @@ def lines(document: dict[str, Any]) -> Iterator[str]:
     if not found["above_chance"]:
         yield "the labels were not checked: the trainings are not clearly better than equal answers"
     else:
-        yield f"{found['likely']} labels are likely wrong; `perennial show RECORD --save FILE` shows one"
+        yield f"{found['likely']} labels to check, or models' mistakes: `perennial show RECORD --save FILE`"
         yield from map(_suspect, found["listed"][:LISTED])
     yield f"all predictions: {document['predictions']}"
     yield "no model, params.yaml, champion or decision of the gate was changed; test images were predicted,"
