@@ -46,7 +46,7 @@ LINES = {
     "live": 4_477,
     "reports": 1_772,
     "orchestration": 5_681,
-    "project": 4_010,
+    "project": 4_011,
     "reproduce": 2_742,
     "cli": 3_371,
 }
