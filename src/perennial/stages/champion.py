@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from perennial.base import documents
 from perennial.base.choices import SPLITS
 from perennial.base.config import Config
+from perennial.base.config.paths import FIXED
 from perennial.base.devices import lease
 from perennial.base.dvc import dvc_lock
 from perennial.base.errors import DataError, QualityError
@@ -57,35 +58,34 @@ def _champion(config: Config, commit: str, version: str, state: Mapping[str, int
     data = manifest.load(config.paths.records)
     if "test" not in data.splits:
         raise DataError(f"{config.paths.records} has no test split; nothing was written")
-    paths, digest = revision.paths(commit), data.split_digest("test")
-    size = dvc_lock.size(revision.recorded(commit), paths["export"])
+    digest, size = data.split_digest("test"), dvc_lock.size(revision.recorded(commit), FIXED["export"])
     config.paths.work.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=config.paths.work, prefix="champion-") as temporary:
         file = Path(temporary, "predictions.npz")
-        revision.fetch_output(commit, paths["predictions"], file)
+        revision.fetch_output(commit, FIXED["predictions"], file)
         scored = predictions.read(file)
         facts = {"model_bytes": size.bytes if size else None, "split_digest": digest, **state}
         found = Champion.of(scored, commit=commit, version=version, **facts)
         same = scored.data == manifest.digest(config.paths.records)
-        indices = _indices(config, commit, paths, None if same else Path(temporary))
+        indices = _indices(config, commit, None if same else Path(temporary))
         if indices:
-            found = dataclasses.replace(found, parts=unbiased.parts(*indices, scored.audit))
+            found = dataclasses.replace(found, parts=unbiased.parts(*indices))
         if scored.multilabel != (data.task == "multilabel"):
             theirs = "multilabel" if scored.multilabel else "multiclass"
             return _without(found, f"it is {theirs}, and these records are {data.task} (dataset.task)")
         try:
-            score = _validated(config, found, paths, indices, Path(temporary), same=same)
+            score = _validated(config, found, indices, Path(temporary), same=same)
             found = dataclasses.replace(found, validation=score)
         except QualityError as error:
             found = dataclasses.replace(found, not_validated=str(error))
         if scored.split_digest == digest:
             return found
         log.info("champion %s was evaluated on another test split: its export is scored on this one", version)
-        return _rescored(config, found, paths, Path(temporary))
+        return _rescored(config, found, Path(temporary))
 
 
 def _indices(
-    config: Config, commit: str, paths: Mapping[str, str], folder: Path | None
+    config: Config, commit: str, folder: Path | None
 ) -> tuple[NDArray[np.void], NDArray[np.void]] | None:
     """The indices of the images here and of a version; None if one of both has none.
 
@@ -95,8 +95,8 @@ def _indices(
         now = image_index.read(config.paths.index / image_index.FILE)
         if folder is None:
             return now, now
-        if dvc_lock.digest(revision.recorded(commit), paths["index"]) is not None:
-            revision.fetch_output(commit, paths["index"], folder / "index")
+        if dvc_lock.digest(revision.recorded(commit), FIXED["index"]) is not None:
+            revision.fetch_output(commit, FIXED["index"], folder / "index")
         return now, image_index.read(folder / "index" / image_index.FILE)
     except DataError as error:  # only validate.decode: all writes it
         log.warning("test examples that %s was trained on are not known, and count: %s", commit[:10], error)
@@ -104,21 +104,20 @@ def _indices(
 
 
 def _validated(
-    config: Config, known: Champion, paths: Mapping[str, str], indices: Sequence[NDArray[np.void]] | None,
-    folder: Path, *, same: bool,
-) -> float:  # fmt: skip
+    config: Config, known: Champion, indices: Sequence[NDArray[np.void]] | None, folder: Path, *, same: bool
+) -> float:
     """The champion's score on this validation split; a QualityError says why there is none."""
     data, recorded = manifest.load(config.paths.records), revision.recorded(known.commit)
     if "validation" not in data.splits or not data.validates:
         raise QualityError("no images are held out for validation")
-    if any(dvc_lock.digest(recorded, paths[each]) is None for each in ("training", "records")):
+    if any(dvc_lock.digest(recorded, FIXED[each]) is None for each in ("training", "records")):
         raise QualityError("its commit records no training")
     before = data
     if not same:
-        revision.fetch_output(known.commit, f"{paths['records']}/{manifest.FILE}", folder / manifest.FILE)
+        revision.fetch_output(known.commit, f"{FIXED['records']}/{manifest.FILE}", folder / manifest.FILE)
         before = manifest.load(folder)
     if "validation" in before.splits and before.split_digest("validation") == data.split_digest("validation"):
-        revision.fetch_output(known.commit, paths["training"], folder / "training.json")
+        revision.fetch_output(known.commit, FIXED["training"], folder / "training.json")
         record = documents.read_checked(folder / "training.json", TrainingRecord, comparison.ADVICE)
         if record.score is None or record.weights_sha256 != known.model:
             raise QualityError("its training record has no score of its weights")
@@ -129,16 +128,14 @@ def _validated(
     ours, theirs = (SPLITS.index(name) for name in ("validation", "train"))
     if unbiased.among(now[now["split"] == ours], then[then["split"] == theirs]).any():
         raise QualityError("it was trained on some of these images")
-    return float(_scored(config, known, paths, folder, "validation")["validation"])
+    return float(_scored(config, known, folder, "validation")["validation"])
 
 
-def _scored(
-    config: Config, known: Champion, paths: Mapping[str, str], folder: Path, split: str
-) -> dict[str, Any]:
+def _scored(config: Config, known: Champion, folder: Path, split: str) -> dict[str, Any]:
     """What the champion's export predicts on a split."""
     export, file = folder / "export", folder / f"{split}.npz"
     if not export.exists():
-        revision.fetch_output(known.commit, paths["export"], export)
+        revision.fetch_output(known.commit, FIXED["export"], export)
     devices, count = config.evaluate.devices, config.compute.gpus
     job = {"export": str(export), "records": str(config.paths.records), "split": split, "to": str(file)}
     with lease.leased(devices, count, key="evaluate.devices", name="champion", one=True) as taken:
@@ -147,10 +144,10 @@ def _scored(
         return {name: arrays[name] for name in arrays}
 
 
-def _rescored(config: Config, known: Champion, paths: Mapping[str, str], folder: Path) -> Champion:
+def _rescored(config: Config, known: Champion, folder: Path) -> Champion:
     """Score the champion's export on this test split; if that is impossible, return it with the reason."""
     try:
-        arrays = _scored(config, known, paths, folder, "test")
+        arrays = _scored(config, known, folder, "test")
     except QualityError as error:
         return _without(dataclasses.replace(known, rescored=True), str(error))
     return dataclasses.replace(known, rescored=True, **arrays)

@@ -29,7 +29,7 @@ REFUSED = [
     ({"paths.work": ".dvc/work"}, "paths.work"),
     ({"paths.work": "data"}, "data/raw must not lie in paths.work"),
     ({"paths.work": "data/raw"}, "data/raw"),
-    ({"paths.raw": "photos"}, "paths.raw cannot be chosen"),
+    ({"paths.raw": "photos"}, "paths.raw is gone"),
     ({"dataset.path": "data/raw/own"}, "dataset.path"),
     ({"dataset.path": "data"}, "dataset.path"),
     ({"publish.url": "photos", "dataset.path": "photos"}, "publish.url"),
@@ -71,12 +71,6 @@ def links(workspace):
 def test_a_path_that_is_not_ours_to_replace_is_refused(load, change, key):
     with pytest.raises(ConfigError, match=f": {key}"):
         load(**change)
-
-
-def test_a_place_that_a_person_chose_in_an_earlier_version_is_found_in_its_revision():
-    found = paths.in_revision({"paths": {"raw": "photos", "work": "/scratch"}})
-    assert (found["raw"], found["work"], found["records"]) == ("photos", "/scratch", "data/records")
-    assert paths.in_revision({})["metrics"] == "metrics/metrics.json"
 
 
 def test_the_absolute_path_of_an_output_is_the_same_as_the_relative_one(load, workspace):

@@ -18,7 +18,7 @@ from perennial.base.config.data import (
 )
 from perennial.base.config.fields import Section, is_component, refused_texts, shown, without_secrets
 from perennial.base.config.networks import BY_NAME, NETWORK_SIZE, NETWORKS, network_facts, network_name
-from perennial.base.config.paths import Paths, PathsConfig, fixed_keys, publish_target, require_own_data_apart
+from perennial.base.config.paths import Paths, PathsConfig, publish_target, require_own_data_apart
 from perennial.base.config.release import (
     EvaluateConfig,
     ExportConfig,
@@ -29,7 +29,7 @@ from perennial.base.config.release import (
     RecordConfig,
 )
 from perennial.base.config.training import CheckpointsConfig, LoggingConfig, TrainConfig
-from perennial.base.errors import ConfigError, listed
+from perennial.base.errors import ConfigError
 
 IMAGE_SIZES = {"digits": 8, "mnist": 28, "cifar10": 32}  # pixels a side of data sets whose images have one size
 
@@ -51,7 +51,6 @@ OTHER_TASKS: dict[Task, dict[str, tuple[object, str]]] = {
         "gate.min_map": (None, "gate.min_accuracy"),
     },
 }
-SHOWN = 3  # keys in a message
 
 
 class Config(Section):
@@ -206,11 +205,6 @@ def check(values: dict[str, Any]) -> Config:
     """Check the sections of a params.yaml and return the parameters."""
     if refused := list(refused_texts(values)):
         raise ConfigError("\n".join(f"{path} {rule}" for path, rule in refused))
-    if old := fixed_keys(values):
-        raise ConfigError(
-            f"{listed(list(old), SHOWN)} cannot be chosen: these files have fixed places "
-            "(`perennial docs files`); `perennial config --upgrade` removes the keys of earlier versions"
-        )
     found = error_messages.missing(Config, values)
     try:
         config = Config.model_validate(values)

@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from perennial.base.config.fields import shown
+from perennial.base.config.paths import FIXED, PathsConfig
 
 # Names of other programs, and short ones.
 ALIASES = {
@@ -34,11 +35,17 @@ REMOVED = {
     "train.augmentation.magnitude": RAND_AUGMENT,
     "train.augmentation.image_sizes": "training on growing images is not part of this version",
     "train.lookahead": "Lookahead is not part of this version; train.averages averages weights",
+    "evaluate.audit_fraction": "test examples that join later give the champion an unbiased score",
     "monitor.min_accuracy": NEW_EXAMPLES,
     "monitor.max_label_drift": NEW_EXAMPLES,
     "monitor.max_brightness_drift": NEW_EXAMPLES,
     "monitor.min_examples": NEW_EXAMPLES,
     "monitor.max_examples": NEW_EXAMPLES,
+    **{
+        f"paths.{name}": f"these files are in {place} (`perennial docs files`); move what is elsewhere"
+        for name, place in FIXED.items()
+        if name not in PathsConfig.model_fields
+    },
 }
 
 

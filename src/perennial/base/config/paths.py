@@ -2,10 +2,9 @@
 
 import os
 import re
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from perennial.base.choices import is_bucket
 from perennial.base.config.fields import AnyPath, Section, option
@@ -84,27 +83,15 @@ class Paths:
                 )
 
 
+FIXED = {name: path.as_posix() for name, path in asdict(Paths()).items()}  # in every revision, but for `work`
+
+
 class PathsConfig(Section):
     """Only work can be chosen; others are for programs that look here; `perennial docs files` lists all."""
 
     work: AnyPath = option(Paths.work, "checkpoints, partial downloads and locks; may lie on another disk")
     records: Literal["data/records"] = option("data/records", "fixed; for other programs")
     metrics: Literal["metrics/metrics.json"] = option("metrics/metrics.json", "fixed; for other programs")
-
-
-def fixed_keys(values: Mapping[Any, Any]) -> dict[str, tuple[object, str]]:
-    """The keys of an earlier version that choose a place which is fixed now: their values, and that place."""
-    chosen, fixed = values.get("paths"), in_revision({})
-    found = chosen.items() if isinstance(chosen, Mapping) else ()
-    earlier = {name: value for name, value in found if name in fixed and name != "work"}
-    listed = PathsConfig.model_fields
-    return {f"paths.{n}": (v, fixed[n]) for n, v in earlier.items() if n not in listed or v != fixed[n]}
-
-
-def in_revision(values: Mapping[str, Any]) -> dict[str, str]:
-    """The paths of a revision with these parameters, by name; earlier versions let params.yaml choose all."""
-    fixed = {name: path.as_posix() for name, path in asdict(Paths()).items()}
-    return fixed | {str(name): str(path) for name, path in (values.get("paths") or {}).items()}
 
 
 def _key(name: str, path: Path) -> str:

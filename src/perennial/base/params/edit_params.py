@@ -15,7 +15,6 @@ from ruamel.yaml.nodes import CollectionNode, MappingNode, Node
 from perennial.base import files
 from perennial.base.config import Config, check, read
 from perennial.base.config.error_messages import REMOVED, by_key, inner_section, missing
-from perennial.base.config.paths import fixed_keys
 from perennial.base.config.training import OPTIMIZERS, Sgd
 from perennial.base.dvc import dvc_lock
 from perennial.base.errors import ConfigError, printable
@@ -25,8 +24,6 @@ PRESETS = Path(__file__).with_name("presets")
 Key = tuple[str, ...]
 OPTIONS = "train.optimizer_options"  # a mapping that is one value
 REASON, LEAST = "# start: ", 30  # begins a comment of `perennial start`, and the room that one needs
-# The comment of an earlier version's section, of which one key is left.
-PATHS_HEAD = "paths: # Files and folders, relative to the project. DVC versions all but the last five\n"
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,8 @@ def change_file(
 
 def upgrade(text: str) -> Change:
     """Remove keys of earlier versions, and add missing ones with their defaults and comments."""
-    own, less = _without_optimizers(_without_removed(text if text.endswith("\n") else f"{text}\n"))
+    text = text if text.endswith("\n") else f"{text}\n"
+    own, less = _without_optimizers(remove(text, REMOVED, options.defaults()))
     text = less.text
     old, root = read(text), _compose(text)
     added = [tuple(map(str, each["loc"])) for each in missing(Config, old)]
@@ -105,21 +103,6 @@ def _without_optimizers(before: Change) -> tuple[dict[str, Any], Change]:
     kept = {key: value for key, value in own.items() if key in fields and value != fields[key].default}
     done = remove(before.text, ["train.optimizers"], options.defaults())
     return kept, replace(done, removed=(*before.removed, *done.removed))
-
-
-def _without_removed(text: str) -> Change:
-    """Remove keys of earlier versions, such as the paths that a person could choose."""
-    found = fixed_keys(read(text))
-    wrong = [
-        f"{key} is {value}, and the place of these files is {place} now; move what is there, remove the key, "
-        "and run this again"
-        for key, (value, place) in found.items()
-        if Path(str(value)) != Path(place)
-    ]
-    if wrong:
-        raise ConfigError("\n".join(wrong))
-    head = text.replace(PATHS_HEAD, "paths:\n") if found else text
-    return remove(head, [*found, *REMOVED], options.defaults())
 
 
 def remove(text: str, keys: Iterable[str], like: str) -> Change:

@@ -20,6 +20,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter
 
 from perennial.base import documents, files
 from perennial.base.config import Config
+from perennial.base.config.paths import FIXED
 from perennial.base.documents import JsonFile
 from perennial.base.errors import DataError, PerennialError, redacted
 from perennial.base.parallel import child
@@ -127,7 +128,7 @@ def _look(config: Config, url: str, version: Version | None) -> TrafficSeen:
 
 def _reference(version: Version, folder: Path) -> Path:
     """A folder with the reference of a version's export, which is fetched once."""
-    found, path = folder / version.commit, revision.paths(version.commit)["export"]
+    found, path = folder / version.commit, FIXED["export"]
     if (found / REFERENCE).exists():
         return found
     files.make_folder((found / REFERENCE).parent)
@@ -276,7 +277,7 @@ class _Place:
         if not fetched:
             return {}
         export, to = folder / "export", folder / "measured.npz"
-        revision.fetch_output(self._version.commit, revision.paths(self._version.commit)["export"], export)
+        revision.fetch_output(self._version.commit, FIXED["export"], export)
         job = {"export": str(export), "images": [str(folder / name) for name in fetched], "to": str(to)}
         refused = {Path(file).name for file in child.call(PROGRAM, job, self._config.paths.work / LOG)}
         with np.load(to) as values:

@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from perennial.base import documents
-from perennial.base.config.paths import in_revision
+from perennial.base.config.paths import FIXED
 from perennial.base.dvc import dvc_lock
 from perennial.base.project.git import Repository
 from perennial.base.storage import Entry
@@ -180,15 +179,13 @@ def _recorded_wrongly(
     repository: Repository, revisions: Iterable[str], read: Callable[[str], bytes | None]
 ) -> Iterable[ObjectProblem]:
     """Compare what each training wrote about itself with the dvc.lock that records it; equal files once."""
-    seen = set[tuple[str | None, str | None]]()
+    seen = set[str | None]({None})
     for revision in revisions:
-        lock, params = (repository.read(revision, Path(name)) for name in (dvc_lock.FILE, "params.yaml"))
-        if lock is None or (lock, params) in seen:
+        if (lock := repository.read(revision, dvc_lock.FILE)) in seen:
             continue
-        seen.add((lock, params))
-        stages, paths = dvc_lock.entries(lock), in_revision(_values(params))
-        for name in dvc_lock.DESCRIBED:
-            path = paths[name]
+        seen.add(lock)
+        stages = dvc_lock.entries(lock)
+        for path in (FIXED[name] for name in dvc_lock.DESCRIBED):
             digest, stage = dvc_lock.digest(stages, path), dvc_lock.maker(stages, path)
             wrong = dvc_lock.contradictions(stages, path, (digest and read(digest)) or b"")
             if wrong and digest and stage:
@@ -196,13 +193,6 @@ def _recorded_wrongly(
                 yield ObjectProblem(
                     kind="recorded wrongly", need=need, where=str(dvc_lock.FILE), why="; ".join(wrong)
                 )
-
-
-def _values(params: str | None) -> Mapping[str, object]:
-    try:
-        return documents.yaml_object(params or "")
-    except ValueError:
-        return {}
 
 
 def _repaired(problem: ObjectProblem, sources: Sequence[Side]) -> ObjectProblem:

@@ -10,6 +10,7 @@ from typing import Any
 
 from perennial.base import documents, files
 from perennial.base.choices import is_bucket
+from perennial.base.config.paths import FIXED
 from perennial.base.dvc import dvc_digests, dvc_lock
 from perennial.base.errors import PerennialError, printable
 from perennial.base.files import MARK
@@ -18,7 +19,6 @@ from perennial.base.storage import Missing, file_below, together
 from perennial.release.publishing import fetch_version, provenance
 from perennial.release.publishing.fetch_version import StoredVersion
 from perennial.release.publishing.version_layout import PROVENANCE, RECORD, of_export
-from perennial.release.registry import revision
 from perennial.release.registry.versions import read_artifact
 
 COMMITS = 1000  # distinct dvc.lock versions to search for a model that was published before its commit
@@ -131,18 +131,17 @@ class _Checking:
     def _of_git(self, commit: str, *, named: bool) -> Iterator[Mismatch]:
         """Compare files, unless some were `named` before, and the decision with the revision's dvc.lock."""
         stages = dvc_lock.entries(self.git.read(commit, dvc_lock.FILE))
-        paths = revision.paths(commit)
-        recorded = dvc_lock.digest(stages, paths["export"])
+        recorded = dvc_lock.digest(stages, FIXED["export"])
         members = {name: dvc_digests.digest(file_below(self.folder, name)) for name in self.found}
         mark = hashlib.md5(files.mark("export"), usedforsecurity=False).hexdigest()
         possible = [dvc_digests.digest_of({**members, MARK: mark}), dvc_digests.digest_of(members)]
         if recorded not in possible and not named:
-            where = f"{paths['export']} in dvc.lock of {commit[:10]}"
+            where = f"{FIXED['export']} in dvc.lock of {commit[:10]}"
             yield Mismatch(where, recorded or NONE, possible[0])
         decision = self.version.record.model_dump().get("decision")
         digest = hashlib.md5(files.json_bytes(decision), usedforsecurity=False).hexdigest()
-        if digest != (wanted := dvc_lock.digest(stages, paths["decision"])):
-            where = f"{RECORD}: decision, by {paths['decision']} in dvc.lock of {commit[:10]}"
+        if digest != (wanted := dvc_lock.digest(stages, FIXED["decision"])):
+            where = f"{RECORD}: decision, by {FIXED['decision']} in dvc.lock of {commit[:10]}"
             yield Mismatch(where, wanted or NONE, digest)
 
     def _with_lock(self, sha256: str | None) -> str | None:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from perennial.base import documents
 from perennial.base.config import Config
+from perennial.base.config.paths import FIXED
 from perennial.base.dvc import dvc_lock, dvc_remotes
 from perennial.base.errors import DataError, PerennialError
 from perennial.base.project.pins import ChampionPin
@@ -83,7 +84,7 @@ def require_available(config: Config, *, fetch: bool = False) -> str | None:
     champion = opened.registry.champion
     if champion is None:
         return None
-    path = revision.paths(champion.commit)["predictions"]
+    path = FIXED["predictions"]
     if dvc_lock.digest(revision.recorded(champion.commit), path) is None:
         return champion.name  # the stage `champion` says what such a version lacks
     with tempfile.TemporaryDirectory(prefix="perennial-") as folder:

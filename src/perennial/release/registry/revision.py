@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-from perennial.base import documents
-from perennial.base.config.paths import in_revision
 from perennial.base.dvc import dvc_lock, dvc_remotes
 from perennial.base.dvc.dvc_lock import LockedStage
 from perennial.base.dvc.dvc_program import DvcError
@@ -24,14 +22,6 @@ def read_tracked(commit: str, file: str) -> str:
                 f"`git fetch --unshallow --tags`: {error}"
             ) from error
         raise DataError(f"{file} of commit {commit} cannot be read: {error}") from error
-
-
-def paths(commit: str) -> dict[str, str]:
-    """Where the files of a commit stand, by their names in `Paths`."""
-    try:
-        return in_revision(documents.yaml_object(read_tracked(commit, "params.yaml")))
-    except (ValueError, AttributeError) as error:
-        raise DataError(f"params.yaml of commit {commit} has no valid section paths") from error
 
 
 def recorded(commit: str) -> dict[str, LockedStage]:

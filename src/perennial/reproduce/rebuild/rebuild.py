@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from perennial.base.config import Config
+from perennial.base.config.paths import FIXED
 from perennial.base.devices import processor
 from perennial.base.dvc import dvc_lock
 from perennial.base.dvc.dvc_lock import LockedStage
@@ -245,8 +246,7 @@ class _Building:
 
     def _recorded_wrongly(self) -> Iterator[Difference]:
         """Yield what dvc.lock records otherwise than the stages wrote it about themselves."""
-        for name in dvc_lock.DESCRIBED:
-            path = self._work.paths()[name]
+        for path in (FIXED[name] for name in dvc_lock.DESCRIBED):
             digest, stage = dvc_lock.digest(self._entries, path), dvc_lock.maker(self._entries, path)
             try:
                 with DvcObjects() as objects:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from perennial.base import documents, files, layout, limits
-from perennial.base.config.paths import in_revision
+from perennial.base.config.paths import FIXED
 from perennial.base.devices import processor
 from perennial.base.dvc import dvc_remotes, repro
 from perennial.base.errors import PerennialError, redacted
@@ -58,10 +58,6 @@ class Workspace:
         """The parameters of the revision, unchecked, since they may be for another version of perennial."""
         return yaml_values(self.folder / "params.yaml")
 
-    def paths(self) -> dict[str, str]:
-        """Where the files of the revision stand, by their names in `Paths`."""
-        return in_revision(self.values())
-
     def stages(self) -> set[str]:
         """The names of the stages in dvc.yaml, except `foreach` stages, which dvc.lock names individually."""
         found = yaml_values(self.folder / "dvc.yaml").get("stages") or {}
@@ -80,7 +76,7 @@ class Workspace:
         """Run a DVC command and log each line of its output; returns the stages that it ran."""
         ended = repro.run(
             self.python, *arguments, folder=self.folder, variables=self._environment(),
-            work=self.folder / self.paths()["work"],
+            work=self.folder / str((self.values().get("paths") or {}).get("work", FIXED["work"])),
             to=lambda line: log.info("%s", line),
         )  # fmt: skip
         if ended.failure:

@@ -1,6 +1,5 @@
 """Revisions of the project with their recorded inputs, and the differences between two, by kind."""
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -9,7 +8,7 @@ from typing import Any
 
 from perennial.base import documents
 from perennial.base.config import Config
-from perennial.base.config.paths import in_revision
+from perennial.base.config.paths import FIXED
 from perennial.base.dvc import dvc_lock
 from perennial.base.dvc.dvc_lock import LockedStage
 from perennial.base.errors import ConfigError, DataError, PerennialError
@@ -22,8 +21,6 @@ from perennial.reproduce.rebuild.rebuild_inputs import FETCHED, PathHistory
 from perennial.reproduce.rebuild.stage_differences import PACKAGES, PARAMS, Difference, Made
 
 PIPELINE = "dvc.yaml"
-TEMPLATE = re.compile(r"\$\{paths\.(\w+)\}")
-NO_PATHS: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,19 +36,15 @@ class Revision:
     values: Mapping[str, Any]  # of params.yaml
     pipeline: Mapping[str, Any]  # the stages of dvc.yaml
 
-    def path(self, name: str) -> str:
-        """Where a file of the revision stands, such as `metrics`."""
-        return in_revision(self.values)[name]
-
     @cached_property
     def deciding(self) -> list[str]:
         """The stages whose outputs determine the score, in order."""
-        return dvc_lock.above(self.recorded, self.path("metrics"), values=False)
+        return dvc_lock.above(self.recorded, FIXED["metrics"], values=False)
 
     @cached_property
     def needed(self) -> list[str]:
         """The stages that must have run for a score to exist, in order."""
-        return dvc_lock.above(self.recorded, self.path("metrics"), values=True)
+        return dvc_lock.above(self.recorded, FIXED["metrics"], values=True)
 
     @cached_property
     def unrecorded(self) -> list[Difference]:
@@ -113,7 +106,6 @@ class Revisions:
     def _load(self, commit: str, text: str) -> Revision:
         recorded = dvc_lock.parse(text, f"{dvc_lock.FILE} of {commit[:10]}")
         made = [out for entry in recorded.values() for out in entry.outs]
-        values = self._yaml(commit, PARAMS)
         return Revision(
             name=commit[:10],
             commit=commit,
@@ -121,8 +113,8 @@ class Revisions:
             lock_text=text,
             recorded=recorded,
             inputs={name: self._as_committed(commit, entry, made) for name, entry in recorded.items()},
-            values=values,
-            pipeline=self._yaml(commit, PIPELINE, in_revision(values)).get("stages") or {},
+            values=self._yaml(commit, PARAMS),
+            pipeline=self._yaml(commit, PIPELINE).get("stages") or {},
         )
 
     def _as_committed(self, commit: str, entry: LockedStage, made: list[str]) -> LockedStage:
@@ -142,11 +134,10 @@ class Revisions:
                 params |= {(file, key): value for key, value in documents.flattened(loaded[file]).items()}
         return replace(entry, deps=deps, params=params)
 
-    def _yaml(self, commit: str, file: str, paths: Mapping[str, str] = NO_PATHS) -> dict[str, Any]:
-        """Read a file of a commit; `paths`: what templates of an earlier version in it stand for."""
-        text = self.repository.read(commit, Path(file)) or ""
+    def _yaml(self, commit: str, file: str) -> dict[str, Any]:
+        """Read a file of a commit."""
         try:
-            return self._loaded(TEMPLATE.sub(lambda name: paths.get(name[1], name[0]), text))
+            return self._loaded(self.repository.read(commit, Path(file)) or "")
         except ValueError as error:
             raise DataError(f"{file} of commit {commit[:10]} is not valid YAML; nothing was changed") from error
 

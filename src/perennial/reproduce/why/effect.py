@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perennial.base import documents
+from perennial.base.config.paths import FIXED
 from perennial.base.dvc import dvc_lock
 from perennial.base.errors import DataError, PerennialError
 from perennial.model.evaluation import comparison, predictions
@@ -73,7 +74,7 @@ class ExampleChanges:
 def recorded_wrongly(revision: Revision, objects: DvcObjects) -> list[str]:
     """How the dvc.lock of a revision contradicts what its stages wrote about themselves, if that is known."""
     found = []
-    for path in map(revision.path, dvc_lock.DESCRIBED):
+    for path in (FIXED[name] for name in dvc_lock.DESCRIBED):
         with suppress(PerennialError, KeyError):
             file = objects.file(revision.outputs[path], _named(path, revision))
             found += dvc_lock.contradictions(revision.recorded, path, file.read_bytes())
@@ -83,7 +84,7 @@ def recorded_wrongly(revision: Revision, objects: DvcObjects) -> list[str]:
 def outcome(revision: Revision, objects: DvcObjects, lost: list[PerennialError]) -> Outcome | None:
     """Read the recorded results of a revision; None without scores. Missing objects are added to `lost`."""
     outs = revision.outputs
-    path = revision.path("metrics")
+    path = FIXED["metrics"]
     try:
         file = objects.file(outs[path], _named(path, revision))
         scores = documents.read_checked(file, RecordedScores, "`dvc repro evaluate` makes it")
@@ -91,15 +92,15 @@ def outcome(revision: Revision, objects: DvcObjects, lost: list[PerennialError])
         lost.append(error if isinstance(error, PerennialError) else DataError(f"{path} is not in dvc.lock"))
         return None
     found = None
-    path = revision.path("predictions")
+    path = FIXED["predictions"]
     try:
         if path in outs:
             found = predictions.read(objects.file(outs[path], _named(path, revision)))
     except PerennialError as error:
         lost.append(error)
     return Outcome(
-        name=revision.name, scores=scores, metrics=outs[revision.path("metrics")], predictions=found,
-        records=outs.get(revision.path("records")),
+        name=revision.name, scores=scores, metrics=outs[FIXED["metrics"]], predictions=found,
+        records=outs.get(FIXED["records"]),
     )  # fmt: skip
 
 

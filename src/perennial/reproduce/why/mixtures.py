@@ -14,6 +14,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from perennial.base import documents, files
+from perennial.base.config.paths import FIXED
 from perennial.base.dvc import dvc_digests, dvc_lock, dvc_remotes
 from perennial.base.dvc.dvc_lock import LockedStage
 from perennial.base.errors import DataError, PerennialError
@@ -123,15 +124,15 @@ class Mixtures:
         return any(self._opened.history.has_data(each.commit, path) for each in (state.commit, state.before))
 
     def _read(self, state: State) -> Outcome:
-        paths, folder = self._work.paths(), self._work.folder
+        folder = self._work.folder
         outs = {path: digest for entry in self._recorded().values() for path, digest in entry.outs.items()}
-        file = folder / paths["predictions"]
+        file = folder / FIXED["predictions"]
         return Outcome(
             name=state.name,
-            scores=documents.read_checked(folder / paths["metrics"], RecordedScores, "it is damaged"),
-            predictions=predictions.read(file).judged() if file.exists() else None,
-            metrics=outs[paths["metrics"]],
-            records=outs.get(paths["records"]),
+            scores=documents.read_checked(folder / FIXED["metrics"], RecordedScores, "it is damaged"),
+            predictions=predictions.read(file) if file.exists() else None,
+            metrics=outs[FIXED["metrics"]],
+            records=outs.get(FIXED["records"]),
         )
 
 
