@@ -29,7 +29,7 @@ def predicted(folder, data=None):
     Predictions(
         labels=LABELS, probabilities=P, classes=CLASSES, split="test", data=data, split_digest="", model=""
     ).write(file)
-    return predictions.read(file).judged()
+    return predictions.read(file)
 
 
 def confident(found, folder, most=9):
