@@ -206,12 +206,12 @@ def test_the_options_write_exactly_what_they_say(start) -> None:
 
 def test_an_option_that_names_nothing_is_refused_with_what_is_there(workspace) -> None:
     make("image,label", "{n}.png,{k}")
-    with pytest.raises(ConfigError, match="names no table of images in own; tables there: 'l.csv'"):
+    with pytest.raises(ConfigError, match=r"names no table of images in own; tables there: 'l.csv'"):
         found(table="x.csv")
-    with pytest.raises(ConfigError, match="--file-column photo: l.csv has no such column"):
+    with pytest.raises(ConfigError, match=r"--file-column photo: l.csv has no such column"):
         found(file="photo")
     (OWN / "l.csv").write_bytes(b"file\xe9,label")
-    with pytest.raises(ConfigError, match="tables there: none; l.csv is not UTF-8"):
+    with pytest.raises(ConfigError, match=r"tables there: none; l.csv is not UTF-8"):
         found(table="l.csv")
 
 

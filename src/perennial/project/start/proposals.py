@@ -71,9 +71,8 @@ def choose(members: Members, read: Read, where: Path, named: Named) -> tuple[Tab
                 raise
     tables = [each for each in beside.tables if named.table in {None, each.path, each.name}]
     if not tables:
-        names = listed(map(repr, beside.names()), SHOWN) or "none"
-        why = "".join(f"; {each}" for each in beside.problems)
-        raise ConfigError(f"--table {named.table} names no table of images in {where}; tables there: {names}{why}")
+        known = "; ".join((listed(map(repr, beside.names()), SHOWN) or "none", *beside.problems))
+        raise ConfigError(f"--table {named.table} names no table of images in {where}; tables there: {known}")
     tasks: tuple[Task, ...] = (named.task,) if named.task else ("multiclass", "multilabel")
     tasks = ("multilabel",) if named.separator else tasks
     readings = [
