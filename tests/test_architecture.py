@@ -46,7 +46,7 @@ LINES = {
     "live": 4_478,
     "reports": 1_771,
     "orchestration": 5_681,
-    "project": 4_011,
+    "project": 4_010,
     "reproduce": 2_731,
     "cli": 3_371,
 }
