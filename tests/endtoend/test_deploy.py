@@ -373,6 +373,7 @@ def test_a_pool_of_another_kind_is_refused(make: Callable[..., Place]) -> None:
     place.server.request("DELETE", "/work_pools/gpu")
 
 
+@pytest.mark.slow
 def test_a_project_in_a_subfolder_is_deployed_with_it(make: Callable[..., Place]) -> None:
     place, sibling = make("mono/one"), make("mono/two")
     printed = place.deploy()
@@ -427,6 +428,7 @@ def test_all_kinds_of_schedules_are_deployed_and_a_second_time_changes_nothing(m
     assert len(_by_id(place)) == len(before) - 1
 
 
+@pytest.mark.slow
 def test_what_a_person_changed_on_the_server_is_kept_or_said(make: Callable[..., Place]) -> None:
     place = make("A", every=True)
     place.declare(lambda listed: listed[0].update(schedules=[{"cron": "0 3 * * *", "slug": "often"}]))

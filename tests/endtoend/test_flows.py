@@ -85,6 +85,7 @@ def run(address: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_heartbeats_tasks_and_artifacts_arrive_through_a_proxy_without_websockets_that_answers_500_once(
     server: Server, proxy: Proxy
 ) -> None:

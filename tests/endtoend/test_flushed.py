@@ -67,7 +67,7 @@ def test_a_trace_shows_what_was_not_flushed_before_it_got_its_name(tmp_path, lin
     assert unsynced(file, [Path("/p/a")], Path("/p")) == [Path("/p/a")] * lost
 
 
-@pytest.mark.fast_rows("convert", "gate")
+@pytest.mark.fast_rows("gate")
 @pytest.mark.parametrize("stage", STAGES)
 def test_all_outputs_of_a_stage_are_flushed(reproduced: Checkout, tmp_path: Path, stage: str) -> None:
     allowed = shutil.which("strace") and subprocess.run(["strace", "-o", "/dev/null", "true"], check=False)

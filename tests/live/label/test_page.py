@@ -154,6 +154,7 @@ def test_more_than_ten_classes_are_found_by_typing(started, browser):
         assert [each.class_ for each in server.labels()] == ["kind m", "", "kind b"]
 
 
+@pytest.mark.slow
 def test_keys_toggle_several_labels_until_enter_gives_them(started, browser):
     server = started(params=SEVERAL)
     with browser(server) as page:

@@ -51,6 +51,7 @@ def test_equal_images_do_not_keep_the_search_busy():
     assert len(set(typical.order(np.ones((40, 3), np.float32), 1, 20, seed=0))) < 20
 
 
+@pytest.mark.slow
 def test_labels_of_typical_digits_teach_more_than_random_ones():
     digits = load_digits()
     contents = {

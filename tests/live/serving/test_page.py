@@ -47,6 +47,7 @@ def test_photos_show_their_classes_and_other_files_the_reason(page) -> None:
     assert "98.33 % of 1,359 images" in page.evaluate("document.querySelector('header').innerText")
 
 
+@pytest.mark.slow
 def test_labels_of_a_photo_are_marked(tmp_path) -> None:
     world = write_export(tmp_path / "export", thresholds=(0.0, 1.0, 0.0))
     card = {"architecture": "lenet", "test": {"map_macro": 0.91234, "examples": 1359}}

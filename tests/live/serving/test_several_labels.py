@@ -124,6 +124,7 @@ def test_metrics_kept_records_and_a_candidate_know_all_labels(
     assert {each.candidate_labels for each in disagreeing} == {()}
 
 
+@pytest.mark.slow
 def test_a_version_of_the_other_task_changes_the_form_of_answers_and_stops_a_candidate(
     world, several, tmp_path
 ) -> None:

@@ -137,6 +137,7 @@ def test_a_project_s_perennial_comes_from_its_own_wheel_and_from_no_index(own: P
     assert version(python) == "1.0"
 
 
+@pytest.mark.slow
 def test_a_wheel_with_other_bytes_than_the_lock_names_is_refused(own: Path, tmp_path: Path) -> None:
     (file,) = (own / ".perennial").glob("*.whl")
     with zipfile.ZipFile(file, "a") as packed:

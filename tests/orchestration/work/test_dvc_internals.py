@@ -42,6 +42,7 @@ ODD = {
     "outs": [{"path": "a: b", "md5": "0123"}, {"path": "- c", "md5": "1e3", "nfiles": 1}],
 }
 HEAD = "schema: '2.0'\nstages:\n"
+NAMES = ("download", "train", "gate", "new", "train@0.1", "null")
 LOCKS = {
     "the project's": (Path(__file__).parents[3] / "dvc.lock").read_text(encoding="utf-8"),
     "of no stage yet": "",
@@ -52,7 +53,8 @@ LOCKS = {
 }
 
 
-@pytest.mark.parametrize("name", ["download", "train", "gate", "new", "train@0.1", "null"])
+@pytest.mark.fast_rows("the project's-train", *(f"{lock}-{name}" for lock in [*LOCKS][1:] for name in NAMES))
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("text", LOCKS.values(), ids=LOCKS)
 def test_an_entry_is_written_as_dvc_writes_it(tmp_path: Path, text: str, name: str) -> None:
     file = tmp_path / "dvc.lock"

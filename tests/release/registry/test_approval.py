@@ -96,6 +96,7 @@ def test_a_rejection_is_recorded_and_the_same_model_is_not_asked_about_again(pro
     assert remote(project, "tags/classifier@v0.0.2") == ""
 
 
+@pytest.mark.slow
 def test_an_answer_that_comes_too_late_changes_nothing_and_the_next_run_asks_again(project: Project) -> None:
     late(project)
     refused = project.run("perennial", "approve", "night-1", "--by", "Ada")

@@ -57,6 +57,7 @@ def test_mlflow_gets_parameters_scores_curves_tags_and_files_once(params, store)
     assert steps(run.parent, "validation/loss") == [10, 20, 30, 40]
 
 
+@pytest.mark.slow
 def test_a_server_that_is_away_is_named(params, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", NOWHERE)
     assert list(sender.problems(sender.send(params))) == [
@@ -79,6 +80,7 @@ def test_a_missing_address_is_named(params):
     assert sent.problem.startswith("MLFLOW_TRACKING_URI is not set")
 
 
+@pytest.mark.slow
 def test_results_of_no_run_are_not_sent(params, store):
     shutil.rmtree(configuration.load(params).paths.metrics.parent)
     (sent,) = sender.send(params)
