@@ -289,6 +289,17 @@ def test_a_second_name_is_of_the_same_file_and_never_one_that_is_taken(tmp_path)
     assert (tmp_path / "b").read_text() == "b"
 
 
+def test_a_pipe_is_written_as_it_is_also_by_the_name_of_a_descriptor(tmp_path):
+    os.mkfifo(pipe := tmp_path / "pipe")
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    files.write_bytes(pipe, b"first ")
+    writer = os.open(pipe, os.O_WRONLY)
+    files.write_bytes(Path(f"/dev/fd/{writer}"), b"second")
+    assert (os.read(reader, 20), pipe.is_fifo(), names(tmp_path)) == (b"first second", True, ["pipe"])
+    for each in (reader, writer):
+        os.close(each)
+
+
 def test_a_link_to_a_folder_stays_a_link_and_leads_to_the_new_content(tmp_path):
     (tmp_path / "large").mkdir()
     (tmp_path / "records").symlink_to(tmp_path / "large")

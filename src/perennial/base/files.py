@@ -97,8 +97,12 @@ def new_file(file: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
     """Yield a file to write, which replaces `file` when the block ends without an error.
 
     Without `durable`, a power cut may leave it empty: for scratch files, and in folders that are synced as a
-    whole.
+    whole. A device or a pipe, such as /dev/stdout, is written as it is.
     """
+    if _is_stream(file):
+        with file.open("wb") as stream:
+            yield stream
+        return
     _remove_leftovers_once(file.parent.absolute())
     with naming(file):
         temporary, descriptor = _created(file, _new_file)
@@ -114,6 +118,13 @@ def new_file(file: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
             sync(file.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _is_stream(file: Path) -> bool:
+    """Whether it is a device, a pipe or the name of one of this process's files, which nothing can replace."""
+    if (folder := file.parent.resolve()) == Path("/dev") or folder.is_relative_to("/proc"):
+        return True
+    return file.exists() and not file.is_file() and not file.is_dir()
 
 
 def copy(source: Path, file: Path) -> None:
