@@ -62,20 +62,12 @@ def test_a_cut_image_has_its_own_header_or_none(kind):
     assert {header(encoded[:size]) for size in range(len(encoded))} <= {None, header(encoded)}
 
 
+ENDED = (b"\xff\xd9", b"\xff\xff\xd9 and a trailer", b"\xff\xda\x00\x02\x01\xff\xd9")  # the last after a scan
+CUT = (b"\xff\x00\xd9", b"\xff\xd0\xd9", b"\xff\xfe\x00\x04\xff\xd9", b"\xff", b"")  # the third in a comment
+
+
 @pytest.mark.parametrize("data", [0, 1, 255, 1 << 16])
-@pytest.mark.parametrize(
-    ("after", "complete"),
-    [
-        (b"\xff\xd9", True),
-        (b"\xff\xff\xd9 and a trailer", True),
-        (b"\xff\x00\xd9", False),
-        (b"\xff\xd0\xd9", False),
-        (b"\xff\xfe\x00\x04\xff\xd9", False),  # inside a comment
-        (b"\xff\xda\x00\x02\x01\xff\xd9", True),  # after another scan
-        (b"\xff", False),
-        (b"", False),
-    ],
-)
+@pytest.mark.parametrize(("after", "complete"), [(each, each in ENDED) for each in ENDED + CUT])
 def test_the_end_of_a_jpeg_is_found_wherever_its_scan_data_end(data, after, complete):
     found = list(segments(b"\xff\xd8\xff\xda\x00\x02" + b"\x01" * data + after))
     assert (found[-1].marker == END) is complete

@@ -13,34 +13,16 @@ import pytest
 from support.checkout import wait_until
 from support.tasks import write_pipeline
 
-from perennial.base.errors import DataError, PerennialError
+from perennial.base.errors import PerennialError
 from perennial.base.processes.process import is_alive
 from perennial.orchestration.engine import this_run
 from perennial.orchestration.engine.decorators import flow, task
 from perennial.orchestration.engine.local_runs import Policy, TookTooLong
 from perennial.orchestration.engine.this_run import Stopped
-from tasks.policy import is_worth_retrying
 
 pytestmark = pytest.mark.timing
 
 ROOT = Path(__file__).parents[3]
-THRICE = Policy(pauses_s=(0, 0), is_worth_retrying=is_worth_retrying)
-
-
-@pytest.mark.parametrize(
-    ("error", "tries"), [(ConnectionResetError(), 3), (DataError("a bad record"), 1), (KeyError("a bug"), 1)]
-)
-def test_what_may_pass_is_tried_thrice_and_anything_else_once(error: Exception, tries: int) -> None:
-    seen = []
-
-    @task(THRICE)
-    def work() -> None:
-        seen.append(this_run.tries())
-        raise error
-
-    with pytest.raises(type(error)):
-        work()
-    assert seen == list(range(1, tries + 1))
 
 
 def test_a_task_that_reaches_its_time_limit_is_stopped_and_not_tried_again() -> None:

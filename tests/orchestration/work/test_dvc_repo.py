@@ -47,6 +47,13 @@ failure = {"code": 1, "message": "message", "kind": "network"}
 pathlib.Path(".work/failure.json").write_text(json.dumps(failure))
 raise SystemExit(1)
 """
+LOST = """
+import signal, subprocess, sys
+from perennial.orchestration.work import dvc_requests
+dvc_requests.end_on_sigterm()
+type("Held", (), {"__del__": lambda _: signal.raise_signal(signal.SIGTERM)})()
+subprocess.run([sys.executable, "-c", "import time; time.sleep(1000)"])
+"""
 MISTAKEN = "import sys; print('perennial train: no such key\\nanother mistake'); sys.exit(2)"
 
 
@@ -160,6 +167,13 @@ def test_the_dvc_process_ends_before_the_flow_that_skips_its_teardown(write: Wri
     )
     done = subprocess.run([sys.executable, "-c", flow], cwd=folder, capture_output=True, text=True, check=True)
     assert not process.is_alive(int(done.stdout))
+
+
+def test_a_signal_that_a_finalizer_swallows_still_ends_dvc_and_the_stage_that_it_starts_then(tmp_path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOST], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, "Exception ignored in" in done.stderr) == (75, True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

@@ -95,14 +95,14 @@ def _handlers(repeat_s: float) -> Iterator[None]:
 def _handle(number: int, _frame: FrameType | None) -> None:
     if number != REMINDER:
         _received.append(_name(number))
-    if not _holds and not _cleaning_up():
+    if not _holds and not handling(Signalled):
         raise_if_signalled()
 
 
-def _cleaning_up() -> bool:
-    """Whether the main thread is handling a Signalled, which a second one must not break."""
+def handling(kind: type[BaseException]) -> bool:
+    """Whether this thread is handling such an exception of a signal, which a second one must not break."""
     error = sys.exception()
-    while error is not None and not isinstance(error, Signalled):
+    while error is not None and not isinstance(error, kind):
         error = error.__context__
     return error is not None
 

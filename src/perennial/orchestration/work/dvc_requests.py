@@ -25,7 +25,10 @@ from perennial.base import failures
 from perennial.base.dvc import dvc_program
 from perennial.base.dvc.dvc_program import DvcError
 from perennial.base.errors import DataError, Failure, InputsChanged, Interrupted, PerennialError
+from perennial.base.processes import process
 from perennial.orchestration.work import dvc_internals
+
+AGAIN_S = 0.2  # after which a lost SIGTERM is heeded; so soon, a stage takes a second one for the first
 
 
 def reproduce(name: str, work: Path) -> str:
@@ -150,10 +153,24 @@ def _reply(request: Mapping[str, Any]) -> dict[str, Any]:
 REQUESTS = {"reproduce": reproduce, "stale": stale}
 
 
+def end_on_sigterm() -> None:
+    """Let SIGTERM raise SystemExit, so that DVC leaves no locks, of which each later command would warn."""
+    for number in (signal.SIGTERM, signal.SIGALRM):
+        signal.signal(number, _end)
+
+
+def _end(number: int, _frame: object) -> None:
+    signal.setitimer(signal.ITIMER_REAL, AGAIN_S)  # a finalizer may swallow SystemExit, and a stage then start
+    if not process.handling(SystemExit):
+        for each in process.children(os.getpid(), all_below=True) if number == signal.SIGALRM else ():
+            with suppress(ProcessLookupError):
+                os.kill(each, signal.SIGTERM)
+        sys.exit(Interrupted.exit_code)
+
+
 def main() -> None:
     """Carry out requests until the process that sends them closes the pipe, or ends this one."""
-    # Then DVC leaves no locks, of which each later command would warn; the stage has got the signal, too.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(Interrupted.exit_code))
+    end_on_sigterm()  # the stage gets the signal, too
     for handler in logging.getLogger("dvc").handlers:
         handler.addFilter(_shown)
     logging.getLogger("dvc.rwlock").setLevel(logging.CRITICAL)  # it warns about a DVC that was killed
