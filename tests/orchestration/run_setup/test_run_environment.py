@@ -14,9 +14,12 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from typer.testing import CliRunner
 
 from perennial.base.errors import ConfigError, PerennialError
+from perennial.base.project import source_code
 from perennial.cli import app
 from perennial.orchestration.run_setup import run_environment
 from perennial.orchestration.run_setup.run_environment import python_for
@@ -105,6 +108,20 @@ def test_a_project_s_run_uses_this_environment_if_it_has_all_that_is_locked_for_
     (checkout / "requirements" / "perennial.txt").write_text(f"{wanted}\n")
     files = [checkout / "requirements" / f"{name}.txt" for name in ("base", "perennial")]
     assert run_environment.is_own(files, set()) == (not missing)
+
+
+def test_an_installed_wheel_has_all_packages_of_the_lock_but_those_that_build_it() -> None:
+    found, waiting = dict[str, Requirement](), [Requirement(source_code.DISTRIBUTION)]
+    while waiting:
+        wanted = waiting.pop()
+        for each in map(Requirement, metadata.requires(wanted.name) or ()):
+            extras = ({"extra": extra} for extra in ("", *wanted.extras))
+            if (not each.marker or any(map(each.marker.evaluate, extras))) and str(each) not in found:
+                found[str(each)] = each
+                waiting.append(each)
+    there = {canonicalize_name(each.name): metadata.version(each.name) for each in found.values()}
+    differing = run_environment.differing(source_code.PACKAGE.parents[1] / "requirements" / "base.txt", there)
+    assert {each.split()[0] for each in differing} == run_environment.BUILD
 
 
 @pytest.mark.slow

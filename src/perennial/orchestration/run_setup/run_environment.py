@@ -30,6 +30,7 @@ REQUIREMENTS = "PERENNIAL_REQUIREMENTS"  # such as `gpu`, or `base onnx`: names 
 INSTALLED = "installed"  # in an environment that `make install` made: the digests of its lock files
 PERENNIAL = "perennial.txt"  # beside the lock files of a project without source: the version of perennial
 ENVIRONMENT = ".venv"  # in the project
+BUILD = {"editables", "hatchling", "trove-classifiers"}  # install a clone's own source; a wheel needs none
 log = logging.getLogger(__name__)
 
 
@@ -69,7 +70,7 @@ def is_own(files: Sequence[Path], digests: set[str]) -> bool:
         }
         with suppress(ConfigError):
             code_digests.require_all(root := files[-1].parents[1], root / ".work")
-            return not [each for file in files for each in differing(file, installed)]
+            return all(each.split()[0] in BUILD for file in files for each in differing(file, installed))
     note = Path(sys.prefix, INSTALLED)
     return note.is_file() and digests <= set(note.read_text(encoding="utf-8").split())
 

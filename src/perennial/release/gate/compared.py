@@ -43,12 +43,11 @@ def facts(decision: Decision) -> dict[str, Any] | None:
             "gain": of_traffic["candidate"] - of_traffic["champion"],
             "p_value": limits["traffic_gain"].value,
         }
+    gains = (limits[name].limit for name in ("min_gain", "validation_gain") if name in limits)
     known = {
         "validation_gain": validated and validated.value,
         **{name: found.get(name) for name in ("examples", "won", "lost", "gain", "p_value")},
-        "min_gain": next(
-            (limits[name].limit for name in ("min_gain", "validation_gain") if name in limits), None
-        ),
+        "min_gain": next(gains, None),
         **(decision.budget or {}),
         **({"level": tested.limit} if tested else {}),
     }
