@@ -46,13 +46,13 @@ def test_a_persons_own_images_are_called_what_the_project_is_called(config: Conf
     assert row.data_set == "pets (image_folder)"
 
 
-def test_a_run_that_ended_has_its_score_with_the_wilson_interval_and_its_time(config: Config) -> None:
+def test_a_run_that_ended_has_its_score_with_the_interval_of_the_report_and_its_time(config: Config) -> None:
     metrics = documents.read_json(config.paths.metrics)
     (row,) = run_table.rows(config, run_records.listing(config, 20))
     right = round(metrics["accuracy"] * metrics["examples"])
     assert (row.accuracy, (row.low, row.high)) == (
         metrics["accuracy"],
-        intervals.wilson(right, metrics["examples"]),
+        intervals.share(right, metrics["examples"]),
     )
     assert (row.data_set, row.model, row.result) == ("digits", "mnist_cnn", "passed")
     assert (row.seconds or 0) > 0

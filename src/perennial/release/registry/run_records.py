@@ -290,7 +290,7 @@ def _scores(config: Config) -> dict[str, Any] | None:
             low, high = found.metrics.intervals["map_macro"].low, found.metrics.intervals["map_macro"].high
         else:
             intervals = importlib.import_module("perennial.model.evaluation.intervals")  # SciPy is slow
-            low, high = intervals.wilson(round(scores["accuracy"] * scores["examples"]), scores["examples"])
+            low, high = intervals.share(round(scores["accuracy"] * scores["examples"]), scores["examples"])
         curve = [each.model_dump(include={"step", "loss", *key}) for each in found.training.evaluations]
         return {**scores, "low": low, "high": high, "evaluations": curve, "predictions": predictions}
     return None
