@@ -63,14 +63,9 @@ def write_export(
     """
     keras.utils.set_random_seed(0)
     pixels = ImageSpec(
-        preprocessing="rescale",
-        height=side,
-        width=side,
-        channels=channels,
-        image_size=SIDE,
-        grayscale=False,
+        preprocessing="rescale", height=side, width=side, channels=channels, image_size=SIDE, grayscale=False,
         fast=True,
-    )
+    )  # fmt: skip
     description = Description(
         name=name, options=OPTIONS, classes=list(CLASSES), pixels=pixels, data="d", weights_sha256=""
     )

@@ -45,14 +45,9 @@ def describe() -> object:
     def make(model: keras.Model, classes: int = 10, *, raw: int | None = None) -> Description:
         _, side, _, channels = model.input.shape
         pixels = ImageSpec(
-            preprocessing="rescale",
-            height=raw or side,
-            width=raw or side,
-            channels=channels,
-            image_size=side,
-            grayscale=False,
-            fast=True,
-        )
+            preprocessing="rescale", height=raw or side, width=raw or side, channels=channels,
+            image_size=side, grayscale=False, fast=True,
+        )  # fmt: skip
         return Description(
             name=model.name,
             options=model_options(model.name),

@@ -87,7 +87,8 @@ class Project:
         """All pipelines of the project, that of the top folder first."""
         below = sorted((self.root / PIPELINES).glob(f"*/{PARAMS}"))
         folders = (self.root, *(file.parent for file in below))
-        return [Project(self.root, folder) for folder in folders if _is_pipeline(folder)]
+        ours = [each for each in folders if (each / PARAMS).is_file() and (each / STAGES).is_file()]
+        return [Project(self.root, folder) for folder in ours]
 
 
 def data_set(kind: str, model: str) -> str:
@@ -124,10 +125,6 @@ def running_source() -> str | None:
     """The folder of this package if a PYTHONPATH needs it; None among the packages of this Python."""
     folder = Path(__file__).resolve().parents[2]
     return None if folder == Path(sysconfig.get_path("purelib")).resolve() else str(folder)
-
-
-def _is_pipeline(folder: Path) -> bool:
-    return (folder / PARAMS).is_file() and (folder / STAGES).is_file()
 
 
 def _root(folder: Path) -> Path:

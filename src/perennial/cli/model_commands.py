@@ -26,9 +26,7 @@ LIGHT = (*networks.SMALL, "mobilenet_", "efficientnet_v2_b0")  # up to 0.7 billi
 
 
 @command(app, "models")
-def _models(
-    names: list[str] | None = argument("Networks to list.", default=None, metavar="NETWORK"),
-) -> None:
+def _models(names: list[str] | None = argument("Networks to list.", default=None, metavar="NETWORK")) -> None:
     names = [network_name(name) for name in names or ()]
     for name in names:
         if is_component(name):

@@ -203,7 +203,9 @@ def _split(shards: Sequence[SplitManifest]) -> SplitManifest:
 def _require_left(source: Source, kept: Indices, left: Indices, rejected: Sequence[BadImage]) -> None:
     """Check that skipping left images in every split of the source, and images to train on in every class."""
     for split in source.splits:
-        before, after = (_per_class(source, split, indices[split]) for indices in (kept, left))
+        labels = source.splits[split].labels
+        counted = partial(label_arrays.per_class, classes=len(source.classes))
+        before, after = (counted(labels[each[split]]) for each in (kept, left))
         gone = [source.classes[index] for index in np.flatnonzero((before > 0) & (after == 0)).tolist()]
         if gone and (split == "train" or not after.any()):
             what = f"no image of {listed(gone, SHOWN)}" if after.any() else f"none of {before.sum()} images"
@@ -214,10 +216,6 @@ def _require_left(source: Source, kept: Indices, left: Indices, rejected: Sequen
             )
         if gone:
             log.warning("every image of %s in %s was rejected", listed(gone, SHOWN), split)
-
-
-def _per_class(source: Source, split: Split, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-    return label_arrays.per_class(source.splits[split].labels[indices], len(source.classes))
 
 
 def _lines(rejected: Sequence[BadImage]) -> str:

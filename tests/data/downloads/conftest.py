@@ -12,15 +12,9 @@ from perennial.data.downloads.spec import FileSpec, TransferLimits
 
 # Short pauses between tries. A limit on waiting is set by the test of it alone: a busy machine is slow, too.
 QUICK = TransferLimits(
-    connect_s=300,
-    stall_s=300,
-    rate_window_s=300,
-    total_s=600,
-    tries=3,
-    backoff_first_s=0.01,
-    backoff_max_s=0.02,
-    retry_after_max_s=0.3,
-)
+    connect_s=300, stall_s=300, rate_window_s=300, total_s=600, tries=3, backoff_first_s=0.01,
+    backoff_max_s=0.02, retry_after_max_s=0.3,
+)  # fmt: skip
 SPEC = FileSpec(name="file.bin", bytes=len(CONTENT), sha256=sha256(CONTENT))
 
 

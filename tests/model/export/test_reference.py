@@ -18,15 +18,10 @@ from perennial.model.export_layout import REFERENCE
 def of(features: np.ndarray) -> Reference:
     """A reference of features [N, FEATURES]."""
     return Reference(
-        weights_sha256="w",
-        images=len(features),
-        layer="dense",
-        width=9,
-        bandwidth=1.0,
-        features=reference.packed(features),
-        classes={"cat": len(features)},
+        weights_sha256="w", images=len(features), layer="dense", width=9, bandwidth=1.0,
+        features=reference.packed(features), classes={"cat": len(features)},
         brightness=[len(features)] + [0] * (BRIGHTNESS_BINS - 1),
-    )
+    )  # fmt: skip
 
 
 def drawn(random: np.random.Generator, images: int, *, classes: int = 1, shift: float = 0.0) -> np.ndarray:

@@ -106,16 +106,7 @@ def test_each_decision_says_what_would_have_passed(config: Config, record: Recor
     assert rows == {
         "night-2": ["v0.0.3", "+1.00", "12", "5", "0.072", "0.00027", "24 won", "rejected"],
         "night-3": ["v0.0.3", "+1.00", "12", "5", "0.072", "", "10 won", "passed"],
-        "night-4": [
-            "v0.0.3",
-            "-0.10",
-            "",
-            "",
-            "",
-            "",
-            "+0.5 on validation",
-            "rejected",
-        ],
+        "night-4": ["v0.0.3", "-0.10", "", "", "", "", "+0.5 on validation", "rejected"],
         "night-5": ["v0.0.3", "+1.00", "12", "900", "0.072", "0.00027", "fewer lost", "rejected"],
     }
     assert "comparison 1 of 365, 0 passed before; it passes with a p-value up to 0.00027" in text

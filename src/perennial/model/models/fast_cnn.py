@@ -175,8 +175,5 @@ def _block(number: int, channels: int, options: ModelConfig) -> list[keras.Layer
 
 
 FAST_CNN = Architecture(
-    network=chained(fast_cnn),
-    weight_decay=1.3e-3,
-    decayed=("block*/kernel", "logits/kernel"),
-    prepare=prepare,
+    network=chained(fast_cnn), weight_decay=1.3e-3, decayed=("block*/kernel", "logits/kernel"), prepare=prepare
 )

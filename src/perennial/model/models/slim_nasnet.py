@@ -273,31 +273,16 @@ def _stem(builder: Builder, images: keras.KerasTensor) -> list[keras.KerasTensor
 
 
 CIFAR = Plan(
-    normal=NASNET_NORMAL,
-    reduction=NASNET_REDUCTION,
-    num_cells=18,
-    num_conv_filters=32,
-    stem_multiplier=3.0,
-    imagenet_stem=False,
-    skip_reduction_layer_input=False,
-    norm=BatchNorm(decay=0.9, epsilon=1e-5, scale=True),
-    dropout=0.0,
-    drop_path=0.4,
+    normal=NASNET_NORMAL, reduction=NASNET_REDUCTION, num_cells=18, num_conv_filters=32, stem_multiplier=3.0,
+    imagenet_stem=False, skip_reduction_layer_input=False,
+    norm=BatchNorm(decay=0.9, epsilon=1e-5, scale=True), dropout=0.0, drop_path=0.4,
     total_training_steps=937_500,
-)
+)  # fmt: skip
 MOBILE = Plan(
-    normal=NASNET_NORMAL,
-    reduction=NASNET_REDUCTION,
-    num_cells=12,
-    num_conv_filters=44,
-    stem_multiplier=1.0,
-    imagenet_stem=True,
-    skip_reduction_layer_input=False,
-    norm=BatchNorm(decay=0.9997, scale=True),
-    dropout=0.5,
-    drop_path=0.0,
-    total_training_steps=250_000,
-)
+    normal=NASNET_NORMAL, reduction=NASNET_REDUCTION, num_cells=12, num_conv_filters=44, stem_multiplier=1.0,
+    imagenet_stem=True, skip_reduction_layer_input=False, norm=BatchNorm(decay=0.9997, scale=True),
+    dropout=0.5, drop_path=0.0, total_training_steps=250_000,
+)  # fmt: skip
 LARGE = replace(
     MOBILE,
     num_cells=18,

@@ -60,13 +60,7 @@ class Input:
     """The training split, as batches that can start at any step of any epoch."""
 
     def __init__(
-        self,
-        folder: Path,
-        data: Manifest,
-        pixels: ImageSpec,
-        config: TrainConfig,
-        *,
-        label_map: LabelMap,
+        self, folder: Path, data: Manifest, pixels: ImageSpec, config: TrainConfig, *, label_map: LabelMap
     ) -> None:
         """Decode the images into memory, if they have one size and fit."""
         label_map.require_none_below(folder, data, "train")

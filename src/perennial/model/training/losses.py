@@ -117,11 +117,7 @@ def cross_entropy(
 
 
 def sigmoid_cross_entropy(
-    logits: tf.Tensor,
-    labels: tf.Tensor,
-    *,
-    label_smoothing: float,
-    positive_weights: Sequence[float] | None,
+    logits: tf.Tensor, labels: tf.Tensor, *, label_smoothing: float, positive_weights: Sequence[float] | None
 ) -> tf.Tensor:
     """The mean cross-entropy of an example's labels, float32 [n]; logits and labels of 0 and 1: [n, classes].
 

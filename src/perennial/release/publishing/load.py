@@ -42,11 +42,7 @@ def load(path: str | os.PathLike[str], *, budget: PixelBudget | None = None) -> 
     mark = reference.mark(folder) if hasattr(model, "statistics") else None
     threshold, thresholds = _thresholds(folder / DESCRIPTION, len(classes) if several else None)
     facts = ExportFacts(
-        transparency=transparency,
-        max_side=max_side,
-        reference=mark,
-        threshold=threshold,
-        thresholds=thresholds,
+        transparency=transparency, max_side=max_side, reference=mark, threshold=threshold, thresholds=thresholds
     )
     return Classifier(model, classes, budget=budget, facts=facts)
 

@@ -79,30 +79,19 @@ def render(found: Facts, config: Config, stages: Sequence[str], made: datetime) 
     pages = html.environment(Path(__file__).parent)
     pages.filters |= {"percent": percent, "duration": duration}
     return pages.get_template("report.html.jinja").render(
-        found=found,
-        config=config,
-        made=made,
-        colors=plots.COLORS,
-        tiles=list(_tiles(found)),
+        found=found, config=config, made=made, colors=plots.COLORS, tiles=list(_tiles(found)),
         parameters=[(name, attrgetter(name)(config)) for name in PARAMETERS],
-        curves=list(_curves(found, config)),
-        classes=_classes(found.results.metrics.per_class),
-        most_classes=CLASSES,
-        few=plots.FEW_EXAMPLES,
-        splits=by_split(found.data.splits),
+        curves=list(_curves(found, config)), classes=_classes(found.results.metrics.per_class),
+        most_classes=CLASSES, few=plots.FEW_EXAMPLES, splits=by_split(found.data.splits),
         changed=beside_champion.changed(found, config.paths),
         advice=advice.of_run(config, found.results.metrics.model_dump(), found.results.training.score),
         suspects=suspects.label_errors(config, found.results.metrics.data, found.results.metrics.model),
-        copies=suspects.copies(config),
-        champion_scores=beside_champion.champion_scores(found, config),
-        budget=beside_champion.budget(config),
-        promise=budget.promise(config.gate),
-        compared=beside_champion.classes(found)[:CLASSES],
-        slices=beside_champion.slices(found),
+        copies=suspects.copies(config), champion_scores=beside_champion.champion_scores(found, config),
+        budget=beside_champion.budget(config), promise=budget.promise(config.gate),
+        compared=beside_champion.classes(found)[:CLASSES], slices=beside_champion.slices(found),
         untimed=[stage for stage in stages if stage not in found.seconds],
-        slowest=max(found.seconds.values(), default=0),
-        **_test(found, config),
-    )
+        slowest=max(found.seconds.values(), default=0), **_test(found, config),
+    )  # fmt: skip
 
 
 def threshold(config: Config) -> float | None:

@@ -84,16 +84,11 @@ def rebuild(config: Config, revision: str, *, keep: bool = False) -> Rebuilt:
         rebuilt = work.lock.read_bytes()
     whole = all(state == "equal" or name in done.restored for name, state in done.states.items())
     return Rebuilt(
-        commit=commit,
-        version=version,
-        stages=done.states,
-        restored=tuple(done.restored),
-        outputs=done.outputs,
-        causes=(*done.inputs, *done.others),
-        equal=whole and not done.inputs,
+        commit=commit, version=version, stages=done.states, restored=tuple(done.restored),
+        outputs=done.outputs, causes=(*done.inputs, *done.others), equal=whole and not done.inputs,
         lock_sha256=(hashlib.sha256(recorded).hexdigest(), hashlib.sha256(rebuilt).hexdigest()),
         seconds=time.monotonic() - started,
-    )
+    )  # fmt: skip
 
 
 def _with_threads(work: Workspace, run: Made) -> Workspace:

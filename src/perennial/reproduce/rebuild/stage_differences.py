@@ -156,7 +156,9 @@ def explain(stage: str, entry: LockedStage, run: Made, packages: Mapping[str, st
 
 
 def _packages(stage: str, run: Made, packages: Mapping[str, str]) -> Iterator[Difference]:
-    recorded = {_normal(name): version for name, version in run.packages.items()}
+    recorded = {
+        name.lower().replace("_", "-").replace(".", "-"): version for name, version in run.packages.items()
+    }
     for name in sorted(recorded.keys() & packages.keys() - OWN):
         if recorded[name] != packages[name]:
             yield Difference("packages", stage, name, recorded[name], packages[name])
@@ -183,7 +185,3 @@ def _unknown(stage: str, run: Made) -> Difference:
         what = "the machine of the run, which no record names: perhaps another kind of processor"
         return Difference("hardware", stage, what, None, processor.facts())
     return Difference("unknown", stage, NOTHING, None, None)
-
-
-def _normal(name: str) -> str:
-    return name.lower().replace("_", "-").replace(".", "-")
