@@ -1,5 +1,6 @@
 """TensorFlow Serving's REST form, and what is refused."""
 
+import base64
 import re
 import shutil
 import socket
@@ -21,6 +22,7 @@ PNG, JPEG = encoded(PIXELS), encoded(picture(2, 30), "JPEG")
 PREDICT = f"{MODEL}:predict"
 FORMS = {
     "files": {"instances": [b64(PNG)]},
+    "a file in lines": {"instances": [{"b64": base64.encodebytes(PNG).decode().rstrip("=\n")}]},
     "named files": {"instances": [{"image": b64(PNG)}], "signature_name": "classify_bytes"},
     "pixels": {"instances": [PIXELS.tolist()]},
     "named pixels": {"instances": [{"image": PIXELS.tolist()}], "signature_name": "serving_default"},
@@ -126,6 +128,9 @@ BODIES = {
     "other file": (b"II?\0\xff\xff\xff\xff", 415, "it is neither JSON in UTF-8 nor a JPEG, HEIC, PNG"),
     "deep": (b"[" * 40_000, 400, "the body is not JSON"),
     "many numbers": (b"[" + b"0," * 60_000 + b"0]", 413, "more than 50000 JSON values"),
+    "a data URL": (
+        {"instances": [{"b64": "data:image/png;base64,iVBO"}]}, 400, "a data URL; send what follows its comma",
+    ),
     "no object": ([], 400, "the body is an empty list, not an object"),
     "no images": ({}, 400, "must have one of instances, inputs, but has none"),
     "both": ({"instances": [], "inputs": []}, 400, "has instances and inputs"),

@@ -111,7 +111,7 @@ class Service:
         self.version(name, number)  # before the body is read
         if (encoding := request.headers.get("content-encoding", "identity")) != "identity":
             raise RequestRefused(415, f"the body is compressed ({printable(encoding)}); send it as it is")
-        if request.headers.get("content-type", "").startswith("multipart/"):
+        if request.headers.get("content-type", "").lower().startswith("multipart/"):
             raise RequestRefused(415, "the body is a form; send the image file itself as the body, or JSON")
         body = io.BytesIO()
         try:

@@ -86,8 +86,7 @@ def parse(limits: ServingLimits, body: bytes, verb: Verb) -> ImageRequest:
             body.decode()
             raise RequestRefused(400, f"the body is not JSON: {error}; see the format of :{verb}") from None
         raise RequestRefused(
-            415,
-            f"the body starts with {body[:8]!r}: it is neither JSON in UTF-8 nor a {accept.FORMATS}",
+            415, f"the body starts with {body[:8]!r}: it is neither JSON in UTF-8 nor a {accept.FORMATS}"
         ) from None
     if not isinstance(document, dict):
         raise RequestRefused(400, f"the body is {_kind(document)}, not an object; see the format of :{verb}")
@@ -162,8 +161,10 @@ def _image(name: str, value: object, signature: str, limits: ServingLimits) -> I
 def _decoded(name: str, text: object) -> bytes:
     if not isinstance(text, str):
         raise RequestRefused(400, f"{name} is not base64: it is {_kind(text)}")
-    try:
-        return base64.b64decode(text, validate=True)
+    if text.startswith("data:"):
+        raise RequestRefused(400, f"{name} is not base64 but a data URL; send what follows its comma")
+    try:  # lines and missing padding are allowed, as in TensorFlow Serving
+        return base64.b64decode((text := "".join(text.split())) + "=" * (-len(text) % 4), validate=True)
     except ValueError as error:
         raise RequestRefused(400, f"{name} is not base64: {error}") from None
 
