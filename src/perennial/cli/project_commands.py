@@ -117,7 +117,7 @@ def _started(done: "Started") -> Iterator[str]:
         yield f"next: perennial run (the training takes about {time} here)"
         if done.images.images < SMALL:
             minutes = math.ceil(FOLDS * done.minutes)
-            yield f"then: perennial cross-validate (about {minutes} minutes): scores and checks all images"
+            yield f"then: perennial cross-validate (about {minutes} min): scores and checks all images"
     else:
         photos = shlex.quote(str(done.images.path))
         yield f"next: perennial new NAME --photos {photos}, which makes a project; this folder is none"
@@ -152,9 +152,7 @@ def _deploy() -> None:
 
 
 @command(app, "worker", json=False)
-def _worker(
-    pool: list[str] | None = typed("Work pool; once for each. [default: cpu]", metavar="NAME"),
-) -> None:
+def _worker(pool: list[str] | None = typed("Work pool; once for each. [default: cpu]", metavar="NAME")) -> None:
     from perennial.orchestration.run_setup import run_environment
 
     pools = [part for each in pool or ["cpu"] for part in ("--pool", each)]

@@ -336,7 +336,9 @@ def test_classes_that_share_words_are_no_several_labels(read):
     assert read(IMAGES, {"labels.csv": table(rows=rows)}).classes == ("blue car", "red bus", "red car")
 
 
-@pytest.mark.parametrize("cell", ["nan", "None", "NA", "#N/A", "?", "-", "null", "", "n/a", "<NA>"])
+@pytest.mark.parametrize(
+    "cell", ["nan", "None", "NA", "#N/A", "?", "-", "null", "", "n/a", "#REF!", "unlabeled"]
+)
 def test_a_cell_that_says_no_label_leaves_its_image_out_with_a_count(read, cell, caplog):
     caplog.set_level("INFO")
     rows = [*ROWS, ("4.png", cell), ("5.png", cell)]

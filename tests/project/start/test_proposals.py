@@ -118,7 +118,7 @@ def test_a_column_of_splits_is_used_under_any_name(workspace, header, file) -> N
     assert header == "split" if survey.block is None else survey.block["split"] == header
 
 
-@pytest.mark.parametrize("header", ["is_validation_set", "is_valid", "isTest", "is_train"])
+@pytest.mark.parametrize("header", ["is_validation_set", "is_valid", "isTest", "used_for_testing"])
 def test_yes_and_no_mean_splits_by_the_name_of_the_column_and_are_written_out(workspace, header) -> None:
     make(f"file,label,{header}", "{n}.png,{k},{s}", s="111100")
     split = block()["split"]
@@ -136,6 +136,13 @@ ASKED = {
     "codes that are names of images": (("file,label,Usage", "{n}.png,{k},{i}"), ["'Usage' is not a split"]),
     "valid may be said of the row": (("image,label,valid", "{n}.png,{k},{i}"), ["'valid' is not a split"]),
     "lists": (("image;labels", "{n}.png;['c', 'd']"), ["several labels"]),
+    "numbers of rows, and names that are no files": (
+        ("id,image,label", "{n},/up/0f3c-{r}.png,{k}"), ["'image' has names such as", "add --file-column id"],
+    ),
+    "a title above the header": (
+        ("Export of May,,\nfile,label,size", "{n}.png,{k},3"), ["'Export of May' is no header"],
+    ),
+    "measures": (("file,cat,dog", "{n}.png,0.{n}5,0.{r}7"), ["no column looks like labels", "--label-column"]),
 }  # fmt: skip
 
 
@@ -147,7 +154,9 @@ def test_what_is_not_clear_is_refused_with_the_options(workspace, lines, message
     assert "nothing was written" in refused.lower()
 
 
-@pytest.mark.parametrize("values", ["apprentissage test", "Trainingsdaten Testdaten", "holdout dev"])
+@pytest.mark.parametrize(
+    "values", ["apprentissage test", "Trainingsdaten Testdaten", "design holdout", "stage1_train my-test"]
+)
 def test_a_column_that_may_say_splits_in_other_words_is_not_passed_over(workspace, values) -> None:
     first, second = values.split()
     make("file,label,jeu", "{n}.png,{k},{s}", s=f"{first} {first} {second} {second}")

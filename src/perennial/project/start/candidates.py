@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from perennial.base.choices import Split, Task
-from perennial.base.errors import ConfigError, listed
+from perennial.base.errors import ConfigError, DataError, listed
 from perennial.data.datasets.own import label_table, several_labels, table_columns, table_rows
 from perennial.data.datasets.own.side_tables import SideTable
 
 SHOWN = 20  # columns in a message
+IMAGE = re.compile(r"\.(?:jpe?g|png|webp|bmp|heic|avif|tiff?|gif)(?:\?.*)?\Z", re.IGNORECASE)
 EMPTY = {"", *label_table.UNLABELLED}  # cells that say that there is no label
 SEVERAL = re.compile(rf"{table_columns.LABEL.pattern}|\btags?\b|keyword", re.IGNORECASE)  # in names of columns
 
@@ -70,7 +71,22 @@ def _file_columns(table: SideTable, named: Named) -> list[int]:
         clear = [(row, each) for row, each in enumerate(files.files) if len(each) == 1]
         if all(any(table.files[other].files[row] != each for row, each in clear) for other in found):
             found.append(column)
+    for column in found:
+        if all(map(str.isdecimal, table.values(column))):
+            _require_names(table, column)
     return found
+
+
+def _require_names(table: SideTable, numbers: int) -> None:
+    """Check that no column names other files, where numbers name the images, which may number the rows."""
+    for column in range(len(table.columns)):
+        names = [value for value in table.values(column) if IMAGE.search(value)]
+        if column not in table.files and 2 * len(names) > len(table.body):
+            one, other = table.columns[column], table.columns[numbers]
+            raise DataError(
+                f"{table.name}: {one!r} has names such as {names[0]!r}, which are no files here, and {other!r} "
+                f"has numbers of files, or of rows; correct {one!r}, or add --file-column {other}"
+            )
 
 
 def _split_columns(table: SideTable, named: Named) -> list[tuple[Any, int | None]]:

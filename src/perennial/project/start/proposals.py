@@ -143,7 +143,8 @@ def _meant(reading: Reading) -> dict[str, tuple[str, Split]]:
 
 def _refused(readings: Sequence[Reading], beside: SideTables, where: Path) -> DataError:
     if not readings:
-        return DataError(f"{where}: {beside.asked() or 'no table has a column of labels'}")
+        there = "; ".join(f"{each.name!r} has {listed(map(repr, each.columns), 20)}" for each in beside.tables)
+        return DataError(f"{where}: no column looks like labels ({there}); name it with --label-column")
     if len(readings) == 1:
         return DataError(f"{readings[0].error}\nIt was read with {readings[0].options()}")
     shown = []

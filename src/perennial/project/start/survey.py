@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from statistics import median_low
 from typing import Any
@@ -111,16 +110,27 @@ def _require_enough(path: Path, found: Layout, read: Read) -> None:
         few = []
         for label, members in sorted(by_class.items()):
             wanted, name = least if split == "train" else 1, found.classes[label]
-            images = (accept.accepted(read(each), "") for each in members)
-            usable = islice((each for each in images if not isinstance(each, BadImage)), wanted)
-            if (count := sum(1 for _ in usable)) < wanted:
-                lost = f" that can be used of {len(members)}" if count < len(members) else ""
-                few.append(f"{name!r} has {count}{lost}")
+            usable, bad = _usable(members, read, wanted)
+            if usable < wanted:
+                few.append(f"{name!r} has {usable}{bad}")
         if few:
             needed = f"{least} images in the training split, because some are held out"
             if split != "train" or least == 1:
                 needed = f"1 image in the {split} split"
             raise DataError(f"{path}: {listed(few, SHOWN)}; each class needs at least {needed}")
+
+
+def _usable(members: Sequence[Member], read: Read, wanted: int) -> tuple[int, str]:
+    """Count the images that can be used, up to `wanted`, and say why the first of the others cannot."""
+    count, why = 0, ""
+    for each in members:
+        if not isinstance(image := accept.accepted(read(each), ""), BadImage):
+            count += 1
+        elif not why:
+            why = f" that can be used of {len(members)} ({each.name}: {image.reason})"
+        if count == wanted:
+            break
+    return count, why
 
 
 @contextmanager

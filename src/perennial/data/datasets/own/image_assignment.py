@@ -59,7 +59,7 @@ def find(
             ) from error
     beside.require_agreement(found, {member: name for name, member in there.tree.items()}, where)
     unused = tuple(name for name in beside.names() if found.table is None or name in found.left_out)
-    left = {*found.left_out, *there.documents}.difference(unused)
+    left = {*found.left_out, *(there.documents if found.table is None else ())}.difference(unused)
     return found._replace(left_out=sorted(left), unused=unused)
 
 

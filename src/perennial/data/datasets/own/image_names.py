@@ -91,7 +91,7 @@ class Images:
             return fitting[0]._replace(ambiguous=any(each.files != fitting[0].files for each in fitting))
         ends = (self._ending, partial(self._ending, stem=True))
         parts = [self._told_apart(values, way, splits) for way in ends]
-        return max(*whole, *parts, key=lambda each: each.clear)
+        return max(*whole, *parts, key=lambda each: (each.clear, sum(map(bool, each.files))))
 
     def _told_apart(self, values: Sequence[str], way: Way, splits: Splits) -> Named:
         """Take of several images those in the same case, then those in a folder of the row's split."""

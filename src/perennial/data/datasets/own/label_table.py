@@ -25,7 +25,10 @@ from perennial.data.datasets.own.table_columns import Table
 log = logging.getLogger(__name__)
 SHOWN = 3
 SEVERAL = re.compile("several (labels|columns)")  # in what is wrong with rows
-UNLABELLED = ("nan", "none", "null", "nil", "na", "n/a", "#n/a", "<na>", "?", "-")
+UNLABELLED = (
+    "nan", "none", "null", "nil", "na", "n/a", "#n/a", "<na>", "?", "-", "undefined", "unlabeled", "unlabelled",
+    "#ref!", "#name?", "#value!", "#div/0!", "#null!", "#num!",
+)  # fmt: skip
 Wrong = dict[str, list[str]]  # rows by what is wrong with them
 
 

@@ -19,11 +19,19 @@ CONTAINER = re.compile(rf"(?:.*[^a-z])?{_IMAGES}[^a-z]*", re.IGNORECASE)
 ANY_IMAGES = re.compile(rf"{_IMAGES}[^a-z]*", re.IGNORECASE)  # `with_mask` is a class
 COPY = re.compile(r"(?: - Copy| copy(?: \d+)?)? ?(?:\(\d+\))?\Z")  # what desktops add to a second one
 DATE = re.compile(r"(?:19|20)\d\d([-_. ]?)(?:0[1-9]|1[0-2])(?:\1[0-3]\d)?")
+NO_LABEL = re.compile(r"(?:un|not?[\W_]*)(?:label|annotat).*", re.IGNORECASE)
+# Documents that say which images are of which split.
+SPLITTING = re.compile(
+    r"(?:.*[\W_])?(?:splits?|partitions?|hold[\W_]?out)(?:[\W_].*)?"
+    r"\.(?:csv|json|lst|mat|pkl|tsv|txt|xml|ya?ml)",
+    re.IGNORECASE,
+)
 SHOWN = 3
 SPLIT_NAMES = ", ".join(SPLIT_WORDS)
 DOCUMENTS = {
-    ".aae", ".csv", ".db", ".htm", ".html", ".ini", ".ipynb", ".json", ".jsonl", ".log", ".lst", ".m", ".mat",
-    ".md", ".pdf", ".pkl", ".py", ".rst", ".sh", ".thm", ".tsv", ".txt", ".xml", ".xmp", ".yaml", ".yml",
+    ".aae", ".cache", ".csv", ".db", ".htm", ".html", ".ini", ".ipynb", ".json", ".jsonl", ".log", ".lst",
+    ".m", ".mat", ".md", ".pdf", ".pkl", ".py", ".rst", ".sh", ".thm", ".tsv", ".txt", ".xml", ".xmp", ".yaml",
+    ".yml",
 }  # fmt: skip
 VIDEOS = {".3gp", ".avi", ".m4v", ".mov", ".mp4"}  # of Live Photos
 DOCUMENT_NAMES = {"authors", "changelog", "citation", "copying", "licence", "license", "notice", "readme"}
@@ -42,19 +50,20 @@ def require_classes(classes: Sequence[str], where: Path, counts: Mapping[str, in
             sizes = {each: f" ({counts[each]} images)" if counts else "" for each in (other, name)}
             both = " and ".join(f"{each!a}{size}" for each, size in sizes.items())
             raise DataError(
-                f"{where}: one class or two? {both} differ only in blanks, case, quotes, Unicode form, number "
-                "format or as copies; write one name for both, or names that differ in letters"
+                f"{where}: one class or two? {both} differ only in blanks, hyphens, case, quotes, Unicode "
+                "form, number format or as copies; write one name for both, or names that differ in letters"
             )
 
 
 def _alike(name: str) -> object:
     """What names of one class have in common."""
     shown = unicodedata.normalize("NFC", class_name(name))
-    shown = "".join(mark for mark in shown if unicodedata.category(mark) != "Cf").strip("'\" ")
-    shown = " ".join(shown.split())
+    hidden = [mark for mark in shown if unicodedata.category(mark) == "Cf" or "\ufe00" <= mark <= "\ufe0f"]
+    shown = " ".join(shown.translate(dict.fromkeys(map(ord, hidden))).strip("'\" ").split())
     if re.fullmatch(r"[+-]?[0-9]+(?:[.,][0-9]+)?(?:e[+-]?[0-9]{1,2})?", shown, re.IGNORECASE):
         return Decimal(shown.replace(",", "."))
-    return shown.casefold() if len(shown) > 1 else shown  # letters may be classes, in either case
+    # Letters may be classes, in either case.
+    return re.sub(r"[\s_-]+", " ", shown).casefold() if len(shown) > 1 else shown
 
 
 def meant_split(folders: Iterable[str]) -> str:
@@ -68,7 +77,8 @@ def meant_split(folders: Iterable[str]) -> str:
 
 def table_split(name: str) -> Split | None:
     """Return the split that the words of a table's name mean, or its folder, if it is one."""
-    words = re.split(r"[^a-z]+", name.lower().rpartition(".")[0].rpartition("/")[2])
+    last = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name.rpartition(".")[0].rpartition("/")[2])  # TestImages
+    words = re.split(r"[^a-z]+", last.lower())
     found = {split for word in words if (split := split_named(word))}
     folder = split_named(name.partition("/")[0]) if "/" in name and not found else None
     return found.pop() if len(found) == 1 else folder

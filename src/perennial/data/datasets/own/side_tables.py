@@ -20,7 +20,7 @@ from perennial.data.datasets.own.class_lists import is_class_list
 from perennial.data.datasets.own.foreign import ForeignFormat, Read
 from perennial.data.datasets.own.image_names import Images, Named, columns_of_files
 from perennial.data.datasets.own.label_table import Labels
-from perennial.data.datasets.own.names import table_split
+from perennial.data.datasets.own.names import SPLITTING, table_split
 from perennial.data.datasets.own.split_folders import Layout, Tree
 from perennial.data.datasets.own.table_rows import Rows
 
@@ -93,6 +93,8 @@ def of_rows(name: str, path: str, rows: Rows, images: Images) -> SideTable | Non
     bare = columns_of_files(rows, path, images)
     below = columns_of_files(rows[1:], path, images) if len(rows) > 1 else {}
     header = not any(named.files[0] for named in bare.values())
+    if header and below and len(list(filter(str.strip, rows[0][1]))) < 2 <= len(rows[-1][1]):
+        raise DataError(f"{name}: {rows[0][1][0]!r} is no header; remove the lines above the header")
     files = below if header else bare
     return SideTable(name, path, rows, header, files) if files else None
 
@@ -102,8 +104,9 @@ class SideTables:
     """The tables that name images, further ones, and why some could not be read."""
 
     tables: Sequence[SideTable]
-    others: Sequence[str]
+    others: Mapping[str, str]  # by name: why one that may hold labels was not understood
     problems: Sequence[str]
+    splitting: Sequence[str]  # documents that divide the images into splits in another way
 
     def names(self) -> tuple[str, ...]:
         """The names of all tables."""
@@ -124,8 +127,15 @@ class SideTables:
         )
 
     def require_agreement(self, found: Layout, names: Mapping[Member, str], where: Path) -> None:
-        """Check that no table contradicts the class folders, or holds splits that are not used."""
+        """Check that no table contradicts the class folders, or holds splits or labels that are not used."""
         classes = _of_layout(found, names)
+        if self.splitting and found.splits.keys() == {"train"}:
+            raise DataError(
+                f"{where}: {listed(map(repr, self.splitting), SHOWN)}: splits of your own, which nothing uses; "
+                "write a table with the columns file and split, and name it in dataset.table, or move them away"
+            )
+        if found.table is None and (wrong := [why for why in self.others.values() if why]):
+            raise DataError(f"{where}: {wrong[0]}; correct the table, or move it away")
         for each in self.tables:
             _require_labels(each, classes, where)
             _require_splits(each, found, names, where)
@@ -133,15 +143,18 @@ class SideTables:
 
 def read_all(tree: Tree, images: Tree, content: Read, named: str | None = None) -> SideTables:
     """Read the possible tables beside images, and one that is named; what cannot be read is no table."""
-    index, tables, others, problems = Images(images), list[SideTable](), list[str](), list[str]()
+    index, tables, problems = Images(images), list[SideTable](), list[str]()
+    others, splitting = dict[str, str](), list[str]()
     further = [name for name, each in tree.items() if named in {name, each.name} and not each.folder]
     for name in dict.fromkeys([*table_rows.candidates(tree), *further]):
         is_list = name.lower().endswith(table_rows.LISTS)
         try:
             rows = table_rows.read(name, tree[name], content)
+            is_object = rows[0][0] == 0  # its rows are keys and values, or objects
+            body = rows[1:] if is_object else rows
             # Rows are ids and names, such as `1 cat`, also where an image is called 1.jpg.
-            ids = all(len(row) <= 2 and row[0].strip(" :").isdecimal() for _, row in rows)
-            ids &= is_class_list(name.rpartition("/")[2])
+            ids = all(len(row) <= 2 and row[0].strip(" :").isdecimal() for _, row in body)
+            ids &= is_class_list(name.rpartition("/")[2]) and len({row[-1] for _, row in body}) == len(body)
             found = None if ids else of_rows(name, tree[name].name, rows, index)
         except DataError as error:
             if not is_list or isinstance(error, ForeignFormat):
@@ -150,11 +163,24 @@ def read_all(tree: Tree, images: Tree, content: Read, named: str | None = None) 
         if found:
             tables.append(found)
             continue
+        if is_object and len({split_named(row[0]) for _, row in body} - {None}) > 1:
+            splitting.append(name)  # {"train": ["1.jpg"], "test": ["2.jpg"]}
+        why = f"{name}: {index.unnamed(rows)}"
         if not is_list:
-            others.append(name)
-        if not ids and images and (not is_list or rows[0][0] == 0):  # objects, or a text that may be anything
-            problems.append(f"{name}: {index.unnamed(rows)}")
-    return SideTables(tables, others, problems)
+            others[name] = why if _may_hold_labels(rows, name, index) else ""
+        if not ids and images and (not is_list or is_object):  # objects, or a text that may be anything
+            problems.append(why)
+    known = {each.name for each in tables if each.splits()}
+    splitting += [name for name in tree.keys() - known if SPLITTING.fullmatch(name.rpartition("/")[2])]
+    return SideTables(tables, others, problems, sorted({*splitting}))
+
+
+def _may_hold_labels(rows: Rows, name: str, index: Images) -> bool:
+    """Whether a column is named like labels, and most values of another name some images."""
+    columns = zip(*(row for _, row in rows[1:]), strict=False)
+    named = (index.named(values, name).files for values in columns)
+    labels = any(map(table_columns.LABEL.search, rows[0][1]))
+    return labels and any(2 * sum(map(bool, files)) > len(files) for files in named)
 
 
 def require_agreement(found: Layout, labels: Labels, names: Mapping[Member, str], where: Path) -> None:

@@ -128,6 +128,8 @@ def of_folders(tree: Tree, where: Path) -> Layout:
     parts = parts or {"train": ("", tree)}
     classes = sorted_labels(_folders(parts["train"][1]))
     known.require_classes(classes, where)
+    if without := list(filter(known.NO_LABEL.fullmatch, classes)):
+        raise DataError(f"{where}: {some(without)} says that images have no label; move it away, or rename it")
     if not folders:
         known.require_no_splits(classes, where)
     for split, (_, part) in parts.items():

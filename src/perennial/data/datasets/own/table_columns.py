@@ -14,10 +14,14 @@ from perennial.base.errors import DataError, listed
 from perennial.data.datasets.own.table_rows import Rows
 
 SHOWN, MOST_SPLITS = 20, 5
-SPLITS = {"split", "subset", "partition", "phase", "usage", "mluse", "datasplit", "traintest", "trainvaltest"}
-FLAG = re.compile(rf"(?:is|in)?({'|'.join(SPLIT_WORDS)})(?:set|split|sample|image|data)?")
+SPLITS = {
+    "split", "subset", "partition", "phase", "usage", "mluse", "datasplit", "traintest", "trainvaltest",
+    "holdout", "isholdout",
+}  # fmt: skip
+FLAG = re.compile(rf"(?:is|in|for|used?)*({'|'.join(SPLIT_WORDS)})(?:set|split|sample|image|data)?")
 LABEL = re.compile(r"label|class|category|species|breed|diagnosis|target|choice", re.IGNORECASE)  # in names
-SPEAKS = re.compile(r"train|test|valid|(?:val|dev|eval)$", re.IGNORECASE)  # a value that may be a split
+# A value that may be a split, such as `stage1_train` or `hold-out`.
+SPEAKS = re.compile(r"(?<![a-z])(?:train|test|valid|(?:val|dev|eval)\Z|hold.?out|unseen)", re.IGNORECASE)
 YES, NO = {"1", "true", "yes", "1.0"}, {"0", "false", "no", "0.0"}
 
 
@@ -91,17 +95,11 @@ def of(table: TableConfig, name: str, rows: Rows, of_split: Split | None) -> Tab
         split = text if table.has_header else int(text)
         words = {key.casefold(): to for key, to in meant.items()}
     return Table(
-        name=name,
-        columns=_distinct(header),
-        rows=rows[1:] if table.has_header else rows,
-        file=number(table.file or 1),
-        label=[number(column) for column in labels],
-        split=None if split is None else number(split),
-        words=words,
-        separator=table.separator,
-        group=None if table.group is None else number(table.group),
-        of_split=of_split,
-    )
+        name=name, columns=_distinct(header), rows=rows[1:] if table.has_header else rows,
+        file=number(table.file or 1), label=[number(column) for column in labels],
+        split=None if split is None else number(split), words=words, separator=table.separator,
+        group=None if table.group is None else number(table.group), of_split=of_split,
+    )  # fmt: skip
 
 
 def plain(name: str, rows: Rows) -> TableConfig:
@@ -120,9 +118,9 @@ def looks_like_split(name: str, values: Sequence[str]) -> bool:
 
 
 def may_be_split(name: str, values: Sequence[str]) -> bool:
-    """Whether some of a few values begin like words for splits, in a column that is not named like labels."""
+    """Whether some of a few values hold words for splits, in a column that is not named like labels."""
     few = 1 < len(set(values)) <= MOST_SPLITS
-    return few and LABEL.search(name) is None and any(map(SPEAKS.match, values))
+    return few and LABEL.search(name) is None and any(map(SPEAKS.search, values))
 
 
 def flag(name: str, values: Sequence[str]) -> dict[str, Split]:
