@@ -19,7 +19,7 @@ WINDOWS, ALIBI  of the subject drift: windows without drift of each size (defaul
 DRAWN           of the subject drift_references: windows without drift of each row (default 1000)
 PLACES          of the subject label_queues (default 200)
 REPEATS         of each row of the subjects cross_validation (default 2000) and first_labels (default 10)
-YEARS           of each row of the subjects years, promises and in_office (default 200)
+YEARS           of each row of the subjects scores, years and in_office (default 200)
 NIGHTS          of each cell of the subject traffic_gate (default 2000)
 PEAK_TFLOPS     what the GPU's data sheet promises for bfloat16, where gpu_speed.py does not know it
 
@@ -47,9 +47,9 @@ from benchmarks import (
     memory,
     orchestration,
     predict,
-    promises,
     ray_engine,
     replaced,
+    scores,
     serve,
     traffic,
     traffic_gate,
@@ -80,8 +80,8 @@ SUBJECTS = {
     "traffic": traffic.measure,
     "gate": gate.measure,
     "gate_labels": gate_labels.measure,
+    "scores": scores.measure,
     "years": years.measure,
-    "promises": promises.measure,
     "in_office": in_office.measure,
     "traffic_gate": traffic_gate.measure,
     "first_labels": first_labels.measure,

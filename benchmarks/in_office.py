@@ -1,7 +1,7 @@
 """How far the score in office is from the true accuracy of the versions in office, over years.
 
 Each night, examples join the test split, and the champion of that night classifies them before its comparison
-reads them. Candidates are as good as the first champion, or rise by 3 points over the year, as in `promises`.
+reads them. Candidates are as good as the first champion, or rise by 3 points over the year, as in `years`.
 Beside it, the score of the last champion on the test split that chose it. YEARS (default 200) sets the number
 of simulated years of each row.
 """
@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import promises, results, years
-from benchmarks.promises import DEVIATION, NIGHTS, RISE, YEARS, Figures, Mask, Split
+from benchmarks import results, scores, years
+from benchmarks.years import DEVIATION, NIGHTS, RISE, YEARS, Figures, Mask, Split
 
 SPLITS = {
     "2,000, and 5 more each night": Split(examples=2000, joining=5),
     "2,000, and 20 more each night": Split(examples=2000, joining=20),
 }
 KINDS = ("equal", "rising")
-RULES = {name: promises.RULES[name] for name in ("fixed", "both")}
+RULES = {name: years.RULES[name] for name in ("fixed", "both")}
 
 
 def measure() -> None:
@@ -48,10 +48,10 @@ def simulated(split: Split, seed: int) -> Figures:
     """A year of each kind of candidates by each rule."""
     random = np.random.default_rng(seed)
     rise = RISE * np.arange(NIGHTS) / NIGHTS + random.normal(0, DEVIATION, NIGHTS)
-    rising = np.array([promises.skill(gain) for gain in rise])
+    rising = np.array([years.skill(gain) for gain in rise])
     found: Figures = {}
     for kind, skills in zip(KINDS, (np.zeros(NIGHTS), rising), strict=True):
-        test, validation = (promises.drawn(skills, split.at(NIGHTS), random) for _ in range(2))
+        test, validation = (years.drawn(skills, split.at(NIGHTS), random) for _ in range(2))
         found[kind] = {
             rule: year(split, skills, test, validation, **options) for rule, options in RULES.items()
         }
@@ -65,15 +65,15 @@ def year(
     """The errors of both scores at the end of a year, and whether the interval holds the true accuracy."""
     from perennial.model.evaluation import unbiased  # noqa: PLC0415 - only this subject needs it
 
-    decide, limits, state = *promises.gate(false_share), None
+    decide, limits, state = *years.gate(false_share), None
     champion, level, promotions, hits, expected = 0, 0.0, 0, 0, 0.0
     for night, now in enumerate(skills, 1):
         examples = split.at(night)
         joined = test[champion, split.at(night - 1) : examples]
         hits, expected = hits + int(joined.sum()), expected + len(joined) * accuracy(level)
-        scores = [float(validation[row, :examples].mean()) for row in (night, champion)]
+        both = [float(validation[row, :examples].mean()) for row in (night, champion)]
         passed, state = decide(
-            test[night, :examples], test[champion, :examples], scores if validated else None, state, limits
+            test[night, :examples], test[champion, :examples], both if validated else None, state, limits
         )
         if passed:
             promotions, champion, level = promotions + 1, night, now
@@ -90,7 +90,7 @@ def year(
 @cache
 def accuracy(level: float) -> float:
     """The true accuracy of a model of a skill."""
-    return years.Model(level).accuracy
+    return scores.Model(level).accuracy
 
 
 if __name__ == "__main__":

@@ -1,22 +1,17 @@
-"""Years of nightly runs through the gate's own code, with predictions that are drawn instead of trained.
+"""How often the rules of the gate promote a model that is no better, and find a better one, over years.
 
-Every night brings a candidate that is as good as all others but for its seed. How often is one promoted, by how
-much is the last champion's score on the examples that chose it too high, and how often does the interval of its
-score on examples that played no part contain its true accuracy? And how often does the rule for slices find a
-loss, or reject a model without one?
-
-A model is right on an example with the probability sigmoid(easiness + skill). The easiness of examples varies
-with a deviation of 6, so that two models differ on 5.6 % of them. Models are equally good; in the last row, the
-skill depends on the seed, so that the true accuracy has a deviation of 0.3 points.
-
-YEARS (default 200) sets the number of simulated years of each row.
+Each year, the same drawn candidates meet four rules: `significance` alone, after the gain on validation, and
+the budget of `gate.false_share`, alone and after that gain. A model is right on an example as in `scores`;
+validation has as many examples as the test split. Candidates are as good as the first champion (a promotion is
+false); or better by a gain, for 30 nights; or, over a year, they rise by 3 points, with a deviation of 0.3
+between seeds. YEARS (default 200) sets the number of simulated years of each row.
 """
 
 import multiprocessing
 import os
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,182 +19,149 @@ from numpy.typing import NDArray
 
 from benchmarks import results
 
-YEARS, NIGHTS = int(os.environ.get("YEARS", "200")), 365
-ACCURACY, EASINESS, MEAN = 0.9, 6.0, 8.029216  # deviation, and the mean that gives the accuracy
-NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(200)  # over all images there are
-CLASSES = 10
-SLICE, LOSS, TRIES = 200, 0.1, 1000  # examples, share lost, comparisons
-SLICES = 4  # of one column; with the classes, 14 groups are judged
-DIFFERENCES = (0.0, 0.02, 0.04, 0.06)  # share of the examples that change sides by chance, besides the loss
+YEARS = int(os.environ.get("YEARS", "200"))
+ACCURACY, EASINESS, MEAN = 0.9, 6.0, 8.029216  # as in `scores`
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(200)
+NIGHTS, FEW = 365, 30
+GAINS = (0.005, 0.01, 0.02, 0.03)
+RISE, DEVIATION = 0.03, 0.003  # of candidates over a year, and between their seeds
+SHARE = 0.1  # gate.false_share
+RULES: dict[str, dict[str, Any]] = {
+    "fixed": {}, "validation": {"validated": True}, "budget": {"false_share": SHARE},
+    "both": {"false_share": SHARE, "validated": True},
+}  # fmt: skip
 Figures = dict[str, Any]
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Year:
-    """The test split of a year of nightly runs."""
+class Split:
+    """A test split."""
 
     examples: int  # on the first night
     joining: int = 0  # each night
-    audit: int = 0  # further examples that no decision reads
-    skill: float = 0.0  # deviation between seeds
+
+    def at(self, night: int) -> int:
+        """The examples on a night."""
+        return self.examples + self.joining * night
 
 
-TABLE = {
-    "359 fixed": Year(examples=359),
-    "2,000 fixed": Year(examples=2000),
-    "2,000 fixed, 500 for audit": Year(examples=2000, audit=500),
-    "2,000, and 5 more each night": Year(examples=2000, joining=5),
-    "2,000, and 20 more each night": Year(examples=2000, joining=20),
-    "2,000, and 5 more each night; seeds matter": Year(examples=2000, joining=5, skill=0.1),
-}
+SPLITS = {"360": Split(examples=360), "2,000": Split(examples=2000), "10,000": Split(examples=10_000),
+          "2,000, and 20 more each night": Split(examples=2000, joining=20)}  # fmt: skip
 
 
 def measure() -> None:
-    """Measures, prints a table and writes the results."""
-    years = dict[str, Figures]()
-    for name, year in TABLE.items():
-        found = years[name] = summary(year)
-        print(name, found, flush=True)
-    slices = {str(share): sliced(share) for share in DIFFERENCES}
-    for share, found in slices.items():
-        print(f"{share} differ: {found}", flush=True)
-    results.write("years", years=years, slices=slices, number=YEARS, nights=NIGHTS)
-
-
-def summary(year: Year) -> Figures:
-    """Means over all years; `coverage` is of the intervals at the end of each 30 nights, where one is known."""
+    """By test split and rule: false promotions of equal candidates, and better ones that are found."""
+    found: dict[str, dict[str, Figures]] = {}
     with multiprocessing.get_context("spawn").Pool(os.cpu_count()) as pool:
-        found = pool.map(partial(simulated, year), range(YEARS), chunksize=5)
-    covered = [each for one in found for each in one["covered"]]
-    by_year = [float(np.mean(one["covered"])) for one in found if one["covered"]]
-    biases = [one["bias"] for one in found if one["bias"] is not None]
+        for name, split in SPLITS.items():
+            rows = pool.map(partial(simulated, split), range(YEARS), chunksize=5)
+            found[name] = {rule: summary([row[rule] for row in rows]) for rule in RULES}
+            for rule, figures in found[name].items():
+                print(name, rule, figures, flush=True)
+    results.write("years", splits=found, number=YEARS)
+
+
+def summary(rows: list[Figures]) -> Figures:
+    """Means over the years of a rule."""
+    false = np.array([row["equal"]["false"] for row in rows])
+    rising = [row["rising"] for row in rows]
+    shares = [each["false"] / max(each["promotions"], 1) for each in rising]
     return {
-        **{
-            name: float(np.mean([one[name] for one in found]))
-            for name in ("promotions", "no_better", "inflation")
+        "years_with_a_false_promotion": float((false > 0).mean()),
+        "false_promotions": float(false.mean()),
+        "found": {
+            str(gain): float(np.mean([row[str(gain)]["promotions"] > 0 for row in rows])) for gain in GAINS
         },
-        "bias": float(np.mean(biases)) if biases else None,
-        "coverage": float(np.mean(covered)) if covered else None,
-        "coverage_error": float(np.std(by_year) / np.sqrt(len(by_year))) if by_year else None,
-        "intervals": len(covered),
+        "rising_promotions": float(np.mean([each["promotions"] for each in rising])),
+        "rising_false_share": float(np.mean(shares)),
     }
 
 
-class Model:
-    """A model, by whether it is right on each example."""
-
-    def __init__(self, skill: float) -> None:
-        self.skill, self.right = skill, np.zeros(0, np.bool_)
-
-    def see(self, easiness: NDArray[np.float64], random: np.random.Generator) -> None:
-        """Classify further examples."""
-        p = 1 / (1 + np.exp(-easiness - self.skill))
-        self.right = np.concatenate([self.right, random.random(len(p)) < p])
-
-    @property
-    def accuracy(self) -> float:
-        """The true accuracy."""
-        p = 1 / (1 + np.exp(-(MEAN + EASINESS * NODES + self.skill)))
-        return float((WEIGHTS * p).sum() / WEIGHTS.sum())
+def simulated(split: Split, seed: int) -> Figures:
+    """A year by each rule, of each kind of candidates."""
+    random = np.random.default_rng(seed)
+    kinds = {"equal": np.zeros(NIGHTS)} | {str(gain): np.full(FEW, skill(gain)) for gain in GAINS}
+    rise = RISE * np.arange(NIGHTS) / NIGHTS + random.normal(0, DEVIATION, NIGHTS)
+    kinds["rising"] = np.array([skill(gain) for gain in rise])
+    found: Figures = {rule: {} for rule in RULES}
+    for kind, skills in kinds.items():
+        test, validation = (drawn(skills, split.at(len(skills)), random) for _ in range(2))
+        for rule, options in RULES.items():
+            found[rule][kind] = year(split, skills, test, validation, first=kind not in {"equal", "rising"},
+                                     **options)  # fmt: skip
+    return found
 
 
-def simulated(year: Year, seed: int) -> Figures:
-    """A year that begins with a champion, which was chosen without a comparison."""
-    (decide, unbiased, limits), random = _gate(), np.random.default_rng(seed)
-    easiness = random.normal(MEAN, EASINESS, year.examples)
-    champion, seen = Model(random.normal(0, year.skill)), year.examples
-    champion.see(easiness, random)
-    promotions, no_better, covered, errors = 0, 0, list[bool](), list[float]()
-    for night in range(1, NIGHTS + 1):
-        joined = random.normal(MEAN, EASINESS, year.joining)
-        easiness = np.concatenate([easiness, joined])
-        champion.see(joined, random)
-        candidate = Model(random.normal(0, year.skill))
-        candidate.see(easiness, random)
-        decision = decide(candidate.right, champion.right, seen, limits)
-        # Before the promotion: the number is of the champion that the night began with.
-        fresh = decision.champion.unbiased
-        audit = Model(champion.skill)  # other examples each time: no decision reads them
-        audit.see(random.normal(MEAN, EASINESS, year.audit), random)
-        score = unbiased.score(fresh.correct + int(audit.right.sum()), fresh.examples + year.audit)
-        if night % 30 == 0 and score["accuracy"] is not None:
-            covered.append(bool(score["low"] <= champion.accuracy <= score["high"]))
-            errors.append(score["accuracy"] - champion.accuracy)
-        if decision.promote:
+def drawn(skills: NDArray[np.float64], examples: int, random: np.random.Generator) -> Mask:
+    """Whether the first champion and each night's candidate are right, [1 + nights, examples]."""
+    easiness = random.normal(MEAN, EASINESS, examples).astype(np.float32)
+    rows = np.empty((1 + len(skills), examples), np.bool_)
+    for row, level in zip(rows, (0.0, *skills), strict=True):
+        row[:] = random.random(examples, np.float32) < 1 / (1 + np.exp(-easiness - np.float32(level)))
+    return rows
+
+
+def year(
+    split: Split, skills: NDArray[np.float64], test: Mask, validation: Mask, *, first: bool,
+    false_share: float | None = None, validated: bool = False,
+) -> Figures:  # fmt: skip
+    """The promotions of a year; `first`: it ends with the first one."""
+    decide, limits, state = *gate(false_share), None
+    champion, level, promotions, false = 0, 0.0, 0, 0
+    for night, now in enumerate(skills, 1):
+        examples = split.at(night)
+        ours, theirs = test[night, :examples], test[champion, :examples]
+        scores = [float(validation[row, :examples].mean()) for row in (night, champion)]
+        passed, state = decide(ours, theirs, scores if validated else None, state, limits)
+        if passed:
             promotions += 1
-            no_better += candidate.skill <= champion.skill
-            champion, seen = candidate, len(easiness)
-    return {
-        "promotions": promotions,
-        "no_better": no_better,
-        "inflation": float(champion.right[:seen].mean()) - champion.accuracy,
-        "bias": float(np.mean(errors)) if errors else None,
-        "covered": covered,
-    }
-
-
-def sliced(share: float) -> Figures:
-    """How often a slice of 200 examples that lost 10 points rejects a model, and a drop one without."""
-    decide, _, limits = _gate()
-    random, examples = np.random.default_rng(0), 2000
-    of = np.minimum(np.arange(examples) // SLICE, SLICES - 1)
-    flips = share / 2 / np.array([1 - ACCURACY, ACCURACY])  # of the examples that are wrong, and right
-    found = dict.fromkeys(("found", "rejected without a loss"), 0)
-    for _ in range(TRIES):
-        theirs = random.random(examples) < ACCURACY
-        ours = theirs ^ (random.random(examples) < flips[theirs.astype(int)])
-        worse = ours & ~((of == 0) & (random.random(examples) < LOSS / ACCURACY))
-        for name, right in (("found", worse), ("rejected without a loss", ours)):
-            checks = decide(right, theirs, examples, limits, of).checks
-            wanted = ("max_slice_drop",) if name == "found" else ("max_slice_drop", "max_class_drop")
-            found[name] += any(check.name in wanted and not check.passed for check in checks)
-    return {name: count / TRIES for name, count in found.items()}
+            false += bool(now <= level)
+            champion, level = night, now
+            if first:
+                break
+    return {"promotions": promotions, "false": false}
 
 
 @lru_cache
-def _gate() -> tuple[Callable[..., Any], Any, Any]:
-    """The gate's decision on predictions that are right or wrong; the module for unbiased scores; limits."""
+def skill(gain: float) -> float:
+    """The skill that raises the true accuracy by a gain."""
+    low, high = -10.0, 10.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        p = 1 / (1 + np.exp(-(MEAN + EASINESS * NODES + middle)))
+        low, high = (middle, high) if (WEIGHTS * p).sum() / WEIGHTS.sum() < ACCURACY + gain else (low, middle)
+    return low
+
+
+@lru_cache
+def gate(false_share: float | None) -> tuple[Any, Any]:
+    """The rules of the gate on two models that are right or wrong on each example, and their limits."""
     from perennial.base.config.release import GateConfig  # noqa: PLC0415 - only this subject needs them
-    from perennial.model.evaluation import comparison, unbiased  # noqa: PLC0415
-    from perennial.model.evaluation.comparison import Champion  # noqa: PLC0415
-    from perennial.model.evaluation.predictions import Predictions  # noqa: PLC0415
-    from perennial.model.evaluation.results import MainMetrics  # noqa: PLC0415
-    from perennial.model.evaluation.slices import Slices  # noqa: PLC0415
-    from perennial.release.gate.own_limits import Candidate  # noqa: PLC0415
-    from perennial.stages import gate  # noqa: PLC0415
+    from perennial.model.evaluation import comparison  # noqa: PLC0415
+    from perennial.release.gate import champion_rules  # noqa: PLC0415
+    from perennial.release.gate.budget import Budget  # noqa: PLC0415
 
-    names = tuple(map(str, range(CLASSES)))
+    p_value = lru_cache(maxsize=None)(comparison.mcnemar)
 
-    def decided(
-        ours: NDArray[np.bool_], theirs: NDArray[np.bool_], seen: int, limits: GateConfig,
-        slices: NDArray[np.int64] | None = None,
-    ) -> Any:  # fmt: skip
-        labels = np.arange(len(ours)) % CLASSES
-        p = np.full(len(ours), 0.9, np.float32)
-        columns = (
-            () if slices is None else (Slices(column="site", values=tuple(map(str, range(SLICES))), of=slices),)
-        )
-        shared: Mapping[str, Any] = {"classes": names, "split_digest": "t"}
-        probabilities = np.full((len(ours), CLASSES), 0.1 / (CLASSES - 1), np.float32)
-        probabilities[np.arange(len(ours)), np.where(ours, labels, (labels + 1) % CLASSES)] = 0.9
-        top = Predictions(
-            **shared, labels=labels, probabilities=probabilities, split="test", data="d", model="m",
-            slices=columns,
+    def decided(ours: Mask, theirs: Mask, scores: list[float] | None, state: Any, limits: GateConfig) -> Any:
+        state, (mine, other) = state or Budget(), scores or (None, None)
+        won, lost, count = int((ours & ~theirs).sum()), int((theirs & ~ours).sum()), len(ours)
+        compared = comparison.Comparison(
+            examples=count, left_out=0, won=won, lost=lost, negative_flips=lost / count, negative_flips_low=0.0,
+            negative_flips_high=1.0, p_value=p_value(won, lost), gain=(won - lost) / count, gain_low=-1.0,
+            gain_high=1.0, class_drop=0.0, dropped_class=None, drop_p_value=1.0, classes=(), slices=(),
+            new_classes=(), missing_classes=(),
         )  # fmt: skip
-        champion = Champion(
-            **shared, p=p, p_true=p, commit="c", version="v", model="old", model_bytes=None, rescored=False,
-            predicted=np.where(theirs, labels, (labels + 1) % CLASSES),
-            parts=np.where(np.arange(len(ours)) < seen, unbiased.CHOSE, unbiased.NO_PART).astype(np.int8),
+        champion: Any = SimpleNamespace(
+            model="old", version="v", problem=None, probabilities=None, validation=other, not_validated=None,
+            **state._asdict(),
         )  # fmt: skip
-        metrics = MainMetrics(accuracy=float(ours.mean()), loss=0.0, examples=len(ours), data="d", model="m")
-        candidate = Candidate(
-            metrics=metrics, predictions=top, model_bytes=1, latency_ms=None,
-            scores=comparison.scores(labels, ours, p, p, classes=CLASSES, bins=15),
-        )  # fmt: skip
-        return gate.decide(candidate, champion, limits, bins=15)
+        metrics = SimpleNamespace(model="new", score_name="accuracy")
+        candidate: Any = SimpleNamespace(metrics=metrics, validation=mine)
+        checks = [each.check for each in champion_rules.against_champion(candidate, champion, compared, limits)]
+        passed = all(check.passed for check in checks)
+        asked = any(check.name == "min_gain" for check in checks)
+        return passed, state.after(limits, passed=passed) if asked else state
 
-    return decided, unbiased, GateConfig(min_accuracy=0.0)
-
-
-if __name__ == "__main__":
-    measure()
+    return decided, GateConfig(min_accuracy=0.0, false_share=false_share)

@@ -24,7 +24,7 @@ PAGES = (
 )
 BLOCK = re.compile(r"(<!-- (?P<subject>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 PEERS = {"TFDS": "TensorFlow Datasets", "TFDV": "TensorFlow Data Validation"}
-YEARS = (
+SCORES = (
     "359 fixed",
     "2,000 fixed",
     "2,000 fixed, 500 for audit",
@@ -508,10 +508,10 @@ def _minutes(results: Results) -> str:
     return f"{median(run['processor_seconds'] for run in results['trainings']) / 60:.0f}"
 
 
-def _years(results: Results) -> str:
+def _scores(results: Results) -> str:
     years = results["years"]
     rows = []
-    for name in YEARS:
+    for name in SCORES:
         found = years[name]
         known = found["coverage"] is not None
         error = f" ± {100 * found['coverage_error']:.1f}" if known else ""
@@ -550,7 +550,7 @@ def _examples(split: str) -> int:
     return int(split.split(maxsplit=1)[0].replace(",", ""))
 
 
-def _promises(results: Results) -> str:
+def _years(results: Results) -> str:
     """False promotions and found gains, by test split and rule of the gate."""
     shown = {
         "fixed": "`significance` 0.002",
@@ -729,8 +729,8 @@ SUBJECTS: Mapping[str, tuple[str, Callable[[Results], str]]] = {
     "gate": ("gate", _gate),
     "gate-labels": ("gate_labels", _gate_labels),
     "first-labels": ("first_labels", _first_labels),
+    "scores": ("scores", _scores),
     "years": ("years", _years),
-    "promises": ("promises", _promises),
     "traffic-gate": ("traffic_gate", _traffic_gate),
     "in-office": ("in_office", _in_office),
     "replaced": ("replaced", _replaced),
