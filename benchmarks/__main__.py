@@ -20,6 +20,7 @@ DRAWN           of the subject drift_references: windows without drift of each r
 PLACES          of the subject label_queues (default 200)
 REPEATS         of each row of the subjects cross_validation (default 2000) and first_labels (default 10)
 YEARS           of each row of the subjects scores, years and in_office (default 200)
+GROWTH          of the subject nights: how the digits grow: split, folder or labels (default split)
 NIGHTS          of each cell of the subject traffic_gate (default 2000)
 PEAK_TFLOPS     what the GPU's data sheet promises for bfloat16, where gpu_speed.py does not know it
 
@@ -45,6 +46,7 @@ from benchmarks import (
     labels,
     main_job,
     memory,
+    nights,
     orchestration,
     predict,
     ray_engine,
@@ -83,6 +85,7 @@ SUBJECTS = {
     "scores": scores.measure,
     "years": years.measure,
     "in_office": in_office.measure,
+    "nights": nights.measure,
     "traffic_gate": traffic_gate.measure,
     "first_labels": first_labels.measure,
     "label_queues": label_queues.measure,
