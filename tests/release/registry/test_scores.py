@@ -1,12 +1,11 @@
 """The two scores of a version, from tags, records of runs and the decision of a checkout."""
 
-import subprocess
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from support.checkout import IDENTITY
+from support.git import git
 
 from perennial.base import files
 from perennial.base.config import Config
@@ -36,10 +35,6 @@ def decision(version: str | None = None, score: dict[str, Any] | None = None) ->
     )
     candidate = CandidateRecord(accuracy=0.91, examples=2000, data="d", model="m")
     return Decision(promote=False, reasons=["worse"], candidate=candidate, champion=champion or None)
-
-
-def git(*arguments: str) -> None:
-    subprocess.run(["git", *arguments], check=True, capture_output=True)
 
 
 @pytest.fixture
@@ -83,6 +78,15 @@ def test_the_last_unbiased_score_of_an_earlier_version_is_in_the_tag_of_the_next
     assert scores.of_version(recorded(), known, "v0.0.1")["unbiased"] == MORE
 
 
+def pushed(config: Config, run: str, minute: int) -> None:
+    """Commit the record of a run to its branch, as a run does."""
+    record = config.paths.runs / run / run_records.FILE
+    files.write_json(record, {"run": run, **run_records.made(config)})
+    git("checkout", "-q", "--orphan", f"run/{run}")
+    git("add", "-f", str(record))
+    git("commit", "-qm", run, date=f"2026-11-29T02:{minute:02}:00Z")
+
+
 def test_the_score_in_office_is_of_what_joined_each_night_by_that_nights_champion(load):
     """A year in short: promotions, nights without one, and a rollback."""
     config, random = load(), np.random.default_rng(7)
@@ -97,8 +101,7 @@ def test_the_score_in_office_is_of_what_joined_each_night_by_that_nights_champio
         fresh[known:] = False
         score = unbiased.score(int(right[champion, fresh].sum()), int(fresh.sum()))
         files.write_json(config.paths.decision, decision(f"v0.0.{champion + 1}", score).as_json())
-        git("add", str(config.paths.decision))
-        git(*IDENTITY, "commit", "-qm", f"night {night}")
+        pushed(config, f"night-{night}", night)
         if night < 17 or len(facts) > 5:  # but not by the version that came back
             expected = [expected[0] + right[champion, before:known].sum(), expected[1] + known - before]
         if night == 16:

@@ -26,8 +26,8 @@ from perennial.release.registry.versions import Registry
 FACTS = ("data", "decision", "examples", "comparison", "negative_flips")  # of a tag
 IN_OFFICE = "the last {:,} new examples, by whichever version was in office"
 LAST = 10  # records of runs that are read
-DECISIONS = 500  # commits of a decision that are read, the newest
-SEPARATOR = "decision:"  # no line of JSON
+DECISIONS = 500  # records of runs in git that are read for the score in office
+SEPARATOR = "record:"  # no line of JSON
 
 
 def facts(config: Config, decision: Decision, registry: Registry, run: str) -> dict[str, Any]:
@@ -111,17 +111,18 @@ def in_office(config: Config, registry: Registry) -> dict[str, Any]:
 def _decided(config: Config) -> Iterator[tuple[object, object]]:
     """Yield the opponents of the decisions in git with their scores, the newest first."""
     try:
-        git, file, near = Repository(Path()), config.paths.decision.as_posix(), {"GIT_NO_LAZY_FETCH": "1"}
-        among = ("--diff-filter=AM", "HEAD", "--branches", "--remotes", "--tags", "--", file)
-        commits = git.run("log", f"--max-count={DECISIONS}", "--format=%H", *among, **near).split()
-        names = "\n".join(f"{commit}:./{file}" for commit in commits)
-        found = git.run("cat-file", f"--batch={SEPARATOR}", stdin=names, **near).split(f"{SEPARATOR}\n")
-    except PerennialError:  # no repository, or no commit
+        git, near = Repository(Path()), {"GIT_NO_LAZY_FETCH": "1"}
+        newest = ("--sort=-committerdate", f"--count={DECISIONS}", "--format=%(refname)")
+        names = git.run("for-each-ref", *newest, "refs/heads/run/**", "refs/remotes/*/run/**").split()
+        files = (config.paths.runs / name.rpartition("/")[2] / run_records.FILE for name in names)
+        asked = "".join(f"{name}:./{file.as_posix()}\n" for name, file in zip(names, files, strict=True))
+        found = git.run("cat-file", f"--batch={SEPARATOR}", stdin=asked, **near).split(f"{SEPARATOR}\n")
+    except PerennialError:  # no repository
         return
     for text in found:
         with suppress(ValueError, KeyError, TypeError):
-            champion = json.loads(text)["champion"]
-            yield champion["version"], champion["unbiased"]
+            record, _ = json.JSONDecoder().raw_decode(text)  # a line about a missing file may follow
+            yield record["decision"]["champion"]["version"], record["decision"]["champion"]["unbiased"]
 
 
 def _measured(config: Config, registry: Registry) -> Iterator[tuple[str, UnbiasedScore]]:
