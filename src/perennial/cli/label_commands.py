@@ -119,9 +119,9 @@ def _drawn(checked: Config, answers: Any, place: str | None, *, count: int, seed
     if place is None:
         place = answers.drawn().place
     with process.interruptible():
-        bits, first = checked.validation.near_duplicate_bits, checked.gate.traffic is not None
-        few = _are_few(checked, answers)
-        return answers.draw(place, count=count, seed=seed, bits=bits, few=few, first=first)
+        bits, few = checked.validation.near_duplicate_bits, _are_few(checked, answers)
+        how = _module("queue").Choice(count=count, seed=seed, bits=bits, few=few)
+        return answers.draw(place, how, first=checked.gate.traffic is not None)
 
 
 def _are_few(checked: Config, answers: Any) -> bool:

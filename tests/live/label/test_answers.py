@@ -20,6 +20,7 @@ from perennial.data.datasets.readers import labelled
 from perennial.live.capture import place
 from perennial.live.label import branch, label_page, studio
 from perennial.live.label.answers import Answers, Taken
+from perennial.live.label.queue import Choice
 
 CLASSES = ("cat", "dog")
 IMAGES = [kept.image(number) for number in range(6)]
@@ -45,7 +46,7 @@ def answers(project, tmp_path):
 
 @pytest.fixture
 def queue(answers):
-    return answers.draw("kept", count=4, seed=0, bits=2)
+    return answers.draw("kept", Choice(count=4, bits=2))
 
 
 def test_a_place_with_statistics_alone_has_nothing_to_label(answers, tmp_path):
@@ -53,7 +54,7 @@ def test_a_place_with_statistics_alone_has_nothing_to_label(answers, tmp_path):
     known = replace(kept.record(IMAGES[0]), features=place.written(np.zeros(256, np.float32)), brightness=1.0)
     place.put_records(store, "2026-11-27", "020000-ab-n1", [known])
     with pytest.raises(ConfigError, match="statistics holds statistics and no images, so there is nothing"):
-        answers.draw("statistics", count=4, seed=0, bits=2)
+        answers.draw("statistics", Choice(count=4, bits=2))
 
 
 def test_a_record_that_names_another_file_is_never_shown(answers, tmp_path, caplog):
@@ -63,7 +64,7 @@ def test_a_record_that_names_another_file_is_never_shown(answers, tmp_path, capl
         "top": [["cat", 0.5]], "reason": "random", "probability": 1,
     }  # fmt: skip
     LocalStore(tmp_path / "kept").put("2026-11-27/records/000000-x.jsonl", json.dumps(record).encode())
-    queue = answers.draw("kept", count=100, seed=0, bits=2)
+    queue = answers.draw("kept", Choice(count=100, bits=2))
     assert {each.sha256 for each in queue.images} <= {hashlib.sha256(each).hexdigest() for each in IMAGES}
     assert "1 damaged records are left out" in caplog.text
 
@@ -79,7 +80,7 @@ def test_a_queue_goes_on_until_all_its_images_have_a_label(answers, queue):
 def test_the_next_queue_has_other_images(answers, queue):
     for each in queue.images:
         answers.add(each, "cat", "Ada")
-    following = answers.draw("kept", count=4, seed=0, bits=2)
+    following = answers.draw("kept", Choice(count=4, bits=2))
     assert len({each.sha256 for each in (*queue.images, *following.images)}) == len(IMAGES)
 
 
@@ -280,12 +281,10 @@ def test_with_traffic_in_the_gate_random_labels_go_to_test_first_and_stay_there(
 
 
 def test_a_queue_draws_what_the_test_split_lacks(answers):
-    found = answers.draw("kept", count=2, seed=0, bits=2, first=True)
+    found = answers.draw("kept", Choice(count=2, bits=2), first=True)
     assert [each.reason for each in found.images] == ["random", "random"]
-    assert {each.reason for each in answers.draw("kept", count=2, seed=0, bits=2).images} == {
-        "random",
-        "margin",
-    }
+    reasons = {each.reason for each in answers.draw("kept", Choice(count=2, bits=2)).images}
+    assert reasons == {"random", "margin"}
 
 
 def test_a_branch_is_pushed_and_continued_by_another_clone(project, answers, queue, tmp_path):

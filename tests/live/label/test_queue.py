@@ -8,6 +8,7 @@ from live.label import kept
 
 from perennial.data.datasets.readers.labelled import may_be_drawn
 from perennial.live.label import queue
+from perennial.live.label.queue import Choice
 
 IMAGES = [kept.image(number) for number in range(60)]
 CONTENT = {hashlib.sha256(each).hexdigest(): each for each in IMAGES}
@@ -16,8 +17,8 @@ DRAWABLE = {number for number, name in enumerate(NAMES) if may_be_drawn(name)}
 CHOOSABLE = sorted(set(range(60)) - DRAWABLE)
 
 
-def choose(records, **options):
-    return queue.choose(records, CONTENT.get, **{"count": 20, "bits": 2, **options})
+def choose(records, labelled=(), **how):
+    return queue.choose(records, CONTENT.get, Choice(**{"count": 20, "bits": 2, **how}), labelled)
 
 
 def drawn(numbers=range(60), **fields):
@@ -41,7 +42,7 @@ def test_at_least_so_many_are_drawn_at_random_as_the_test_split_lacks(least, ran
 def test_an_image_is_either_drawn_or_chosen_in_all_queues():
     labelled, drawn_ones, chosen = set(), set(), set()
     for number in range(6):
-        found = choose(drawn(), known=labelled, count=10, seed=number)
+        found = choose([each for each in drawn() if each.sha256 not in labelled], count=10, seed=number)
         labelled |= {each.sha256 for each in found}
         drawn_ones |= of(found, "random")
         chosen |= of(found, "margin")
@@ -72,7 +73,7 @@ def test_small_margins_are_taken_from_each_predicted_class_in_turn():
 def test_chosen_images_that_look_alike_are_left_out():
     same = [kept.record(IMAGES[number], reason="disagreement") for number in CHOOSABLE[:3]]
     copies = {each.sha256: IMAGES[0] for each in same}
-    assert len(queue.choose(same, copies.get, count=10, bits=2)) == 1
+    assert len(queue.choose(same, copies.get, Choice(count=10, bits=2))) == 1
 
 
 def test_images_that_look_like_a_labelled_one_are_left_out():
@@ -81,13 +82,8 @@ def test_images_that_look_like_a_labelled_one_are_left_out():
     assert of(found, "margin") == {first, third}
 
 
-def test_images_with_a_label_are_left_out():
-    first, second, *_ = sorted(DRAWABLE)
-    assert of(choose(drawn([first, second]), known={NAMES[second]}), "random") == {first}
-
-
 def test_an_image_that_the_place_has_removed_is_left_out():
-    assert len(queue.choose(drawn(range(3)), lambda name: None, count=3)) == 0
+    assert len(queue.choose(drawn(range(3)), lambda name: None, Choice(count=3))) == 0
 
 
 def test_without_images_to_choose_all_are_drawn_at_random():

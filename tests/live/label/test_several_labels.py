@@ -12,6 +12,7 @@ from perennial.data.datasets.readers.labelled import Label, may_be_drawn
 from perennial.live.label import queue, studio
 from perennial.live.label.answers import Answers
 from perennial.live.label.label_page import Labelling
+from perennial.live.label.queue import Choice
 
 ODD = ('a "quoted", name', "semi;colon|bar", "line\nbreak", "[list]", "back\\slash", "ß 猫")
 
@@ -53,7 +54,7 @@ def labelling(tmp_path, monkeypatch):
     store, contents = LocalStore(tmp_path / "kept"), [image(number) for number in range(4)]
     keep(store, contents, [record(each, labels=("cat",), nearest=("cat", 0.5)) for each in contents])
     answers = Answers(tmp_path / "work")
-    drawn = answers.draw("kept", count=4, seed=0, bits=2)
+    drawn = answers.draw("kept", Choice(count=4, bits=2))
     return Labelling(drawn, answers, ("cat", *ODD), "Ada", several=True)
 
 

@@ -16,6 +16,7 @@ from perennial.data.datasets.readers.labelled import Label, may_be_drawn
 from perennial.data.records import manifest
 from perennial.live.label import queue, typical
 from perennial.live.label.answers import Answers
+from perennial.live.label.queue import Choice
 
 IMAGES = [kept.image(number) for number in range(40)]
 CONTENT = {hashlib.sha256(each).hexdigest(): each for each in IMAGES}
@@ -77,7 +78,7 @@ def test_equal_arguments_give_equal_names_and_damaged_images_are_left_out():
 
 
 def test_with_few_labels_typical_images_take_the_place_of_small_margins():
-    found = queue.choose(RECORDS, CONTENT.get, count=8, bits=2, few=True, labelled=IMAGES[:2])
+    found = queue.choose(RECORDS, CONTENT.get, Choice(count=8, bits=2, few=True), IMAGES[:2])
     assert {each.reason for each in found} == {"typical"}
     assert len(found) == 8
     assert {each.sha256 for each in found} <= CHOOSABLE
@@ -86,13 +87,13 @@ def test_with_few_labels_typical_images_take_the_place_of_small_margins():
 def test_disagreements_come_before_typical_images():
     name = min(CHOOSABLE)
     other = kept.record(CONTENT[name], reason="disagreement", candidate="8", candidate_top=(("dog", 0.9),))
-    found = queue.choose([*RECORDS, other], CONTENT.get, count=4, bits=2, few=True)
+    found = queue.choose([*RECORDS, other], CONTENT.get, Choice(count=4, bits=2, few=True))
     assert sorted(each.reason for each in found) == ["disagreement", "typical", "typical", "typical"]
 
 
 def test_margins_fill_a_queue_that_typical_images_do_not(monkeypatch):
     monkeypatch.setattr(typical, "MOST_GROUPS", 5)
-    found = queue.choose(RECORDS, CONTENT.get, count=9, bits=2, few=True)
+    found = queue.choose(RECORDS, CONTENT.get, Choice(count=9, bits=2, few=True))
     assert sorted(each.reason for each in found) == ["margin"] * 4 + ["typical"] * 5
 
 

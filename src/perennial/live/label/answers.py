@@ -6,6 +6,7 @@ label/queue.json       which images, and in which order
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from perennial.data.datasets.readers import labelled
 from perennial.data.datasets.readers.labelled import Label
 from perennial.live.capture import place
 from perennial.live.label import queue
-from perennial.live.label.queue import Queue, QueuedImage
+from perennial.live.label.queue import Choice, Queue, QueuedImage
 
 QUEUE = "queue.json"  # in the folder of answers
 ENDINGS = (".jpg", ".png")  # of images
@@ -114,13 +115,8 @@ class Answers:
             raise ConfigError("no queue was drawn yet; name the place of `perennial serve --keep`")
         return documents.read_checked(self._queue, Queue, "`perennial label PLACE --new` draws another queue")
 
-    def draw(
-        self, url: str, *, count: int, seed: int, bits: int | None, few: bool = False, first: bool = False
-    ) -> Queue:
-        """Draw a new queue from the images of a place.
-
-        few: as for `queue.choose`. first: as many are drawn at random as the test split lacks.
-        """
+    def draw(self, url: str, how: Choice, *, first: bool = False) -> Queue:
+        """Draw a new queue from the images of a place; `first`: at random as many as the test split lacks."""
         store = place.open_place(url)
         place.note_place(self.folder.parent, url)
         try:
@@ -135,17 +131,17 @@ class Answers:
             known = {*labels, *Exclusions.read().digests}
             there = [file.read_bytes() for file in sorted(labelled.IMAGES.glob("*")) if file.stem in known]
             mine = [file.read_bytes() for name in self.labels() if (file := self.image(name))]
+            records = (each for each in place.read(store) if each.sha256 not in known)
+            how = replace(how, least=labelled.lacking(labels.values()) if first else 0)
             images = queue.choose(
-                place.read(store), lambda name: self._fetched(store, keys.get(name), name),
-                count=count, least=labelled.lacking(labels.values()) if first else 0, seed=seed, known=known,
-                labelled=(*there, *mine), bits=bits, few=few,
-            )  # fmt: skip
+                records, lambda name: self._fetched(store, keys.get(name), name), how, (*there, *mine)
+            )
         finally:
             store.stop()
         if not images:
             shown = redacted(url)
             raise ConfigError(f"{shown} has no images to label; `perennial serve --keep {shown}` keeps some")
-        found = Queue(place=redacted(url), seed=seed, images=images)
+        found = Queue(place=redacted(url), seed=how.seed, images=images)
         files.write_json(self._queue, found.model_dump())
         return found
 

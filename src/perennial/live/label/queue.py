@@ -123,31 +123,28 @@ class Lookalikes:
         return True
 
 
-def choose(  # noqa: PLR0913 - each says another thing of the images
-    records: Iterable[KeptImage],
-    fetch: Fetch,
-    *,
-    count: int = COUNT,
-    least: int = 0,
-    seed: int = 0,
-    known: Collection[str] = (),
-    labelled: Iterable[bytes] = (),
-    bits: int | None = None,
-    few: bool = False,
-) -> list[QueuedImage]:
-    """Choose up to `count` images, half of them at random; equal arguments give equal queues.
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """How the images of a queue are chosen."""
 
-    least: of them at random. labelled: those with a label. few: whether too few labels were seen for margins.
-    """
-    there = {name: each for name, each in _candidates(records).items() if name not in known}
-    alike = Lookalikes(bits)
-    with_label = list(labelled)
-    for content in with_label:
+    count: int = COUNT  # of images, at most
+    least: int = 0  # of them at random; else half
+    seed: int = 0
+    bits: int | None = None  # by which the perceptual hashes of look-alikes differ at most; None: any may come
+    few: bool = False  # whether too few labels were seen for margins
+
+
+def choose(
+    records: Iterable[KeptImage], fetch: Fetch, how: Choice, labelled: Iterable[bytes] = ()
+) -> list[QueuedImage]:
+    """Choose images, half of them at random; `labelled` ones have a label. Equal arguments, equal queues."""
+    there, count, seed, alike = _candidates(records), how.count, how.seed, Lookalikes(how.bits)
+    for content in (with_label := list(labelled)):
         alike.add(content)
 
     def typical_of(names: Sequence[str]) -> list[str]:
         pool = sorted(names, key=lambda name: number(seed, "pool", name))[: typical.POOL]
-        return typical.choose(pool, fetch, with_label, count, seed) if few else []
+        return typical.choose(pool, fetch, with_label, count, seed) if how.few else []
 
     drawn, chosen = _drawn(there, seed), _chosen(there, seed, typical_of)
     queue: dict[str, QueuedImage] = {}
@@ -160,7 +157,7 @@ def choose(  # noqa: PLR0913 - each says another thing of the images
             if len(queue) >= most:
                 return
 
-    take(drawn, min(max((count + 1) // 2, least), count), different=False)
+    take(drawn, min(max((count + 1) // 2, how.least), count), different=False)
     take(chosen, count, different=True)
     take(drawn, count, different=False)
     log.info("%d images to label of %d", len(queue), len(there))
