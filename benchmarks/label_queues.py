@@ -75,7 +75,8 @@ def _place(scheme: Queue, seed: int) -> Iterator[tuple[float, float, bool, float
 
 def _pools(records: list[KeptImage], known: set[str]) -> Halves:
     """A queue as the program draws it."""
-    images = queue.choose(records, _image, count=COUNT, known=known)
+    without = [each for each in records if each.sha256 not in known]
+    images = queue.choose(without, _image, queue.Choice(count=COUNT))
     drawn = [each.sha256 for each in images if each.reason == "random"]
     return drawn, [each.sha256 for each in images if each.reason != "random"]
 
