@@ -81,7 +81,7 @@ def _forget(
         found.failed[str(opened.remote)] = opened.unreachable
     output(_forget_document(found, images), list(_forget_lines(found, images)))
     if found.failed:
-        raise PerennialError("; ".join(f"{url} was not searched: {why}" for url, why in found.failed.items()))
+        raise PerennialError("; ".join(f"{place} may keep some: {why}" for place, why in found.failed.items()))
     if lost := [each for number, each in enumerate(images) if number not in found.images and each.is_file()]:
         raise DataError(
             f"{listed(lost, SHOWN)}: found nowhere, so nothing of it was removed; later versions leave it out "

@@ -20,6 +20,7 @@ from perennial.base.errors import ConfigError
 from perennial.live.label.photos import Photos, are_in
 
 NAMES = [f"digit {number}" for number in range(10)]
+PROGRAM = (sys.executable, "-m", "perennial")
 KEYS = "0123456789"  # that the page gives to ten classes in the order of the alphabet
 
 
@@ -38,20 +39,9 @@ class Page:
     """The requests that the page sends, with the keys that it needs for them."""
 
     def __init__(self, folder, *options):
-        command = (
-            sys.executable,
-            "-m",
-            "perennial",
-            "label",
-            "photos",
-            "--port",
-            "0",
-            "--json",
-            "--who",
-            "Ada",
-        )
+        command = (*PROGRAM, "label", "photos", "--port", "0", "--json", "--who", "Ada", *options)
         self.process = subprocess.Popen(
-            (*command, *options), cwd=folder, env=environment(), stdout=subprocess.PIPE, text=True
+            command, cwd=folder, env=environment(), stdout=subprocess.PIPE, text=True
         )
         self.url = json.loads("".join([*takewhile("}\n".__ne__, self.process.stdout), "}"]))["url"]
         self.state, self.keys = self.get("queue"), 0
@@ -85,12 +75,7 @@ def environment():
 
 
 def perennial(folder, *command):
-    done = subprocess.run(
-        (sys.executable, "-m", "perennial", *command),
-        cwd=folder, env=environment(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    subprocess.run((*PROGRAM, *command), cwd=folder, env=environment(), check=True)
 
 
 def rows(folder):
@@ -143,10 +128,8 @@ def test_answers_are_kept_undone_and_taken_up_again(tmp_path):
     one.add(second, "", "Ada")  # none of the classes
     one.undo(third.sha256, one.add(third, "dog", "Ada").time)
     again = Photos(folder, tmp_path / "work")
-    assert {name: each.class_ for name, each in again.labels().items()} == {
-        first.sha256: "cat",
-        second.sha256: "",
-    }
+    found = {name: each.class_ for name, each in again.labels().items()}
+    assert found == {first.sha256: "cat", second.sha256: ""}
     assert len(again.draw_photos(9, 0).images) == 2
     table = dict(csv.reader((folder / "labels.csv").read_text().splitlines()))
     assert sorted(table.values()) == ["", "", "", "cat", "label"]
@@ -205,15 +188,11 @@ def test_only_a_folder_that_holds_photos_itself_is_one(tmp_path):
 
 @pytest.mark.parametrize(
     ("names", "says"),
-    [
-        ((), "--class cat --class dog"),
-        (("cat", "none"), "'none' is a word"),
-        (("cat", "Cat"), "one class or two"),
-    ],
+    [((), "--class cat --class dog"), (("cat", "none"), "is a word"), (("cat", "Cat"), "one class or two")],
 )
 def test_classes_that_start_would_refuse_are_refused_at_once(names, says, tmp_path):
     photos(tmp_path)
-    command = (sys.executable, "-m", "perennial", "label", "own", *classes(names))
+    command = (*PROGRAM, "label", "own", *classes(names))
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
     assert (done.returncode, says in done.stderr) == (2, True), done.stderr
     assert not (tmp_path / "own" / "labels.csv").exists()

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import IO, BinaryIO, TypeVar
 
 from perennial.base import files, retries
-from perennial.base.errors import DataError, PerennialError
+from perennial.base.errors import ConfigError, DataError, PerennialError
 from perennial.base.storage import Changed, Entry, Missing
 from perennial.base.storage.s3_errors import Temporary
 from perennial.base.storage.s3_requests import CHUNK_BYTES, Page, Requests
@@ -201,7 +201,10 @@ class S3Store:
     def purge(self, key: str) -> None:
         """See `Store.purge`."""
         if self._requests.keeps_versions:
-            self._retried(key, lambda: self._requests.remove_versions(key))
+            try:
+                self._retried(key, lambda: self._requests.remove_versions(key))
+            except ConfigError as error:
+                raise ConfigError(f"{error}; its old versions stay until the bucket's rules end them") from None
 
     def clear(self) -> None:
         """See `Store.clear`."""

@@ -40,9 +40,9 @@ class Committed:
 
 
 def _find_committed(
-    repository: Repository, wanted: Wanted, images: Sequence[Path], kept: dict[str, Counter[Found]]
+    repository: Repository, wanted: Wanted, images: Sequence[Path], forgotten: "Forgotten"
 ) -> list[Committed]:
-    """List labelled images of wanted ones, and these files wherever they are; `kept` counts those of DVC."""
+    """List labelled images of wanted ones, and these files wherever they are; removes those of DVC."""
     asked = ["--", labelled.IMAGES.as_posix()]
     rows = set(_added(repository, *asked))
     for name in (repository.run("hash-object", "--no-filters", "--", str(each.resolve())) for each in images):
@@ -60,11 +60,12 @@ def _find_committed(
         if content and wanted.lacks_pixels(sha256):
             wanted.add(wanted.digests[sha256], content)
         each = wanted.find(content)
-        if each and (blob, path) in pointers:
-            for side in places:
-                if why := side.remove([md5], versions=True):
-                    raise PerennialError(f"{side.name}: {why[md5]}")
-            kept.setdefault("DVC", Counter())[each] += 1
+        if (blob, path) in pointers:
+            if each or sha256 in wanted.digests:  # the second: only old versions may be left in S3
+                refused = {side.name: side.remove([md5], versions=True) for side in places}
+                forgotten.failed |= {f"DVC's {name}": why[md5] for name, why in refused.items() if why}
+            if each:
+                forgotten.kept.setdefault("DVC", Counter())[each] += 1
         elif each:
             found[blob, path] = each
     there = _references(repository, found)
@@ -185,7 +186,7 @@ def _search(
             found.failed[shown] = str(error)
     named = [each for each in images if isinstance(each, Path)]
     try:
-        found.committed = _find_committed(repository, wanted, named, found.kept)
+        found.committed = _find_committed(repository, wanted, named, found)
     except (PerennialError, OSError) as error:
         found.failed["git and DVC"] = str(error)
     found.answers += removal.remove_labelled(config.paths.work / LABEL, wanted)
