@@ -65,9 +65,8 @@ def measure() -> None:
         run(RETRAIN, project)
         (made,) = runs(project) - before
         nights.append(counted(project, folder / "reader", made, nights))
-        print(
-            f"night {night}: { {name: each for name, each in nights[-1].items() if name != 'new'} }", flush=True
-        )
+        shown = {name: nights[-1][name] for name in ("champion", "accuracy", "by_git", "by_night")}
+        print(f"night {night}: {shown}", flush=True)
         file.write_text(json.dumps(nights))
     last, answered = nights[-1], answers(project, nights, images)
     print(f"by git {last['by_git']}, by night {last['by_night']}, by its champions anew {answered}")
