@@ -38,16 +38,16 @@ LAYERS = (
 )
 # Lines that a layer may have. A layer that needs more makes room first; numbers only fall.
 LINES = {
-    "base": 9_044,
+    "base": 9_047,
     "data": 12_915,
     "model": 12_083,
-    "release": 5_380,
+    "release": 5_381,
     "stages": 1_242,
-    "live": 4_479,
+    "live": 4_472,
     "reports": 1_760,
     "orchestration": 5_699,
     "project": 4_037,
-    "reproduce": 2_724,
+    "reproduce": 2_725,
     "cli": 3_367,
 }
 ALL_LINES = 63_500  # of src, tasks and flows
