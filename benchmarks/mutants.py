@@ -28,8 +28,11 @@ import os
 if os.environ.get("MUTANT_UNDER_TEST") == "stats":
     del os.environ["MUTANT_UNDER_TEST"]
 """
+# mutmut ends a change after 15 times this and the tests' own time, by the clock: on a busy machine one second
+# is too little, and a change that was only slow would count as noticed.
 CONFIGURATION = """\
 [mutmut]
+timeout_constant=30
 source_paths=src/perennial
 only_mutate={module}
 also_copy=
