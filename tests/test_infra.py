@@ -194,9 +194,8 @@ def test_what_a_manifest_names_is_in_a_manifest_or_made_by_a_command_of_the_page
 def test_only_a_volume_for_many_nodes_is_named_by_several_workloads() -> None:
     claims = {each["metadata"]["name"]: each for each in MANIFESTS if each["kind"] == "PersistentVolumeClaim"}
     users = Counter(each["claimName"] for _, pod in pods() for each in values(pod, "persistentVolumeClaim"))
-    users.update(
-        {each["claimName"]: 2 for each in values(TEMPLATE, "persistentVolumeClaim")}
-    )  # any number of runs
+    # Any number of runs.
+    users.update({each["claimName"]: 2 for each in values(TEMPLATE, "persistentVolumeClaim")})
     parallel = {each["claimName"] for job in INDEXED for each in values(job, "persistentVolumeClaim")}
     for name in {name for name, count in users.items() if count > 1} | parallel:
         assert claims[name]["spec"]["accessModes"] == ["ReadWriteMany"], name

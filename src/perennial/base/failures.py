@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from perennial.base import files
+from perennial.base import files, retries
 from perennial.base.errors import ERRORS, Failure, InputsChanged, PerennialError, exit_code
 
 # The file in which a command describes the error that ends it, for the process that started it.
@@ -17,10 +17,11 @@ VARIABLE = "PERENNIAL_FAILURE"
 DISK = {errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE}
 NETWORK = {errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETRESET}
 RIGHTS = {errno.EACCES, errno.EPERM, errno.EROFS}
+NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP}  # of some network file systems
 ERRNOS = {
     **dict.fromkeys(DISK, Failure.DISK),
     **dict.fromkeys(NETWORK, Failure.NETWORK),
-    **dict.fromkeys(RIGHTS, Failure.REFUSED),
+    **dict.fromkeys(RIGHTS | NO_LOCKS, Failure.REFUSED),
 }
 # Errors of packages about a connection; each class stands for its subclasses.
 OF_CONNECTIONS = {
@@ -40,7 +41,6 @@ OF_CONNECTIONS = {
     "urllib.error.URLError",
     "urllib3.exceptions.HTTPError",
 }
-BUSY = 429  # and all codes from 500: the server may answer later
 
 
 def kind(error: BaseException) -> Failure:
@@ -89,7 +89,7 @@ def _known(error: BaseException) -> Failure | None:
         return None if error.kind is Failure.OUTSIDE else error.kind
     status = _status(error)
     if status is not None:
-        return Failure.NETWORK if status == BUSY or status >= 500 else None
+        return Failure.NETWORK if retries.is_temporary(status) else None
     names = {f"{each.__module__}.{each.__qualname__}" for each in type(error).__mro__}
     if isinstance(error, ConnectionError | TimeoutError | socket.gaierror) or names & OF_CONNECTIONS:
         return Failure.NETWORK

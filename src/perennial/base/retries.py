@@ -26,3 +26,8 @@ DOWNLOAD_PAUSE_S, DOWNLOAD_PAUSE_MAX_S = 0.5, 30.0  # doubled at every try
 DOWNLOAD_REQUESTED_PAUSE_MAX_S = 60.0  # of the time that a server requests
 
 COPY_PAUSE_S = 10.0  # least pause after a checkpoint could not be copied; the next one is another try
+
+
+def is_temporary(status: int) -> bool:
+    """Whether a server that answers with this HTTP status may answer otherwise soon."""
+    return status in {408, 425, 429} or (status >= 500 and status != 501)

@@ -214,10 +214,10 @@ def error_message(error: Exception) -> str:
     if isinstance(error, OSError):
         named = [str(each) for each in (error.filename, error.filename2) if each is not None]
         where = f"{' -> '.join(named)}: " if named else ""
-        return redacted(
-            f"{where}{error.strerror or error}; the file or folder that it would replace is unchanged; "
-            "free space or grant access, then run this again"
-        )
+        no_locks = error.errno in failures.NO_LOCKS
+        remedy = "use a disk that has locks" if no_locks else "free space or grant access"
+        kept = "the file or folder that it would replace is unchanged"
+        return redacted(f"{where}{error.strerror or error}; {kept}; {remedy}, then run this again")
     return redacted(f"{type(error).__name__}: {error}")
 
 

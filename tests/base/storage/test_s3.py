@@ -258,6 +258,21 @@ def test_a_refusal_is_named_with_its_remedy_and_without_secrets(store, proxy, mo
     assert len(proxy.asked) == 1
 
 
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (s3.refused(301, "PermanentRedirect"), "set AWS_ENDPOINT_URL to where it leads"),
+        (lambda handler, _: handler.answer(200, [], b"<html><title>Sign in</title></html>"), "is not S3"),
+    ],
+)
+def test_what_answers_in_the_place_of_s3_is_named(store, proxy, monkeypatch, answer, said):
+    monkeypatch.setitem(s3.FAULTS, "other", answer)
+    proxy.rate, proxy.faults = 1, ["other"]
+    for ask in (lambda: list(store.list()), lambda: store.get_bytes("a"), lambda: store.put("a", b"1")):
+        with pytest.raises(ConfigError, match=said):
+            ask()
+
+
 def test_an_answer_to_head_without_a_reason_names_credentials(store, proxy, monkeypatch):
     monkeypatch.setitem(s3.FAULTS, "denied", s3.refused(400, "ExpiredToken"))  # HEAD has no body
     proxy.rate, proxy.faults = 1, ["denied"]
@@ -282,7 +297,10 @@ def test_a_server_that_is_not_there_is_named_without_its_password(proxy, monkeyp
     assert "planted-word" not in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["s3://", "s3:///key", "s3://user:word@bucket/key", "s3://bucket/key?a=word"])
+ODD = ("s3://bucket/key?a=word", "s3://bucket/key#word", "s3://bucket//key")  # DVC takes the last two as names
+
+
+@pytest.mark.parametrize("url", ["s3://", "s3:///key", "s3://user:word@bucket/key", *ODD])
 def test_a_url_without_a_bucket_or_with_a_password_is_refused(bucket, url):
     with pytest.raises(ConfigError, match="s3://bucket/prefix") as caught:
         open_store(url)

@@ -62,9 +62,8 @@ def test_the_erased_areas_and_sides_are_those_of_the_paper(batch):
 @pytest.mark.parametrize("alpha", [0.2, 1.0, 3.0])
 def test_weights_are_distributed_like_beta(alpha):
     found = mixing.weights(alpha)
-    assert (
-        stats.kstest(found, stats.beta(alpha, alpha).cdf).statistic < 0.02
-    )  # rounded to 1 where alpha is small
+    # Rounded to 1 where alpha is small.
+    assert stats.kstest(found, stats.beta(alpha, alpha).cdf).statistic < 0.02
     assert found.mean() == pytest.approx(0.5, abs=1e-4)
 
 

@@ -184,9 +184,8 @@ def test_records_that_are_written_after_midnight_reach_a_window(kept: Kept) -> N
 def test_windows_follow_the_order_of_the_answers_of_all_servers(kept: Kept) -> None:
     start = MIDNIGHT - timedelta(hours=2)
     written(kept, "230100", start, 30)
-    written(
-        kept, "225900", start + timedelta(seconds=30), 30
-    )  # a server whose clock is behind names it earlier
+    # A server whose clock is behind names it earlier.
+    written(kept, "225900", start + timedelta(seconds=30), 30)
     seen = kept.seen()
     assert seen.windows[0].end == (start + timedelta(seconds=SIZE - 1)).isoformat(timespec="milliseconds")
     assert seen.waiting == 10

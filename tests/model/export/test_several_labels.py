@@ -63,9 +63,8 @@ def test_every_format_gives_the_labels_of_its_probabilities(export: Path, name: 
     expected = expit(world.logits)
     error = 0.3 if name == "tflite_int8" else FORMATS[name].difference
     assert np.abs(probabilities - expected).max() <= error
-    grid = (
-        1 / 256 if name == "tflite_int8" else 0
-    )  # its probabilities are steps, to which thresholds are rounded
+    # Its probabilities are steps, to which thresholds are rounded.
+    grid = 1 / 256 if name == "tflite_int8" else 0
     near = np.abs(probabilities - thresholds) <= grid
     np.testing.assert_array_equal(labels[~near], (probabilities >= thresholds)[~near])
     assert (labels == (expected >= thresholds)).mean() >= 0.9

@@ -77,6 +77,16 @@ def test_what_answers_in_the_place_of_the_server_is_named(answer: Answer, path: 
     assert prefect.__version__.partition(".")[0] == prefect_server.MAJOR
 
 
+def test_a_server_that_limits_requests_is_asked_again() -> None:
+    answers: list[Answer] = [(200, VERSION), (429, "{}"), (408, "{}")]
+    with (
+        answering(lambda *_: answers.pop()) as url,
+        prefect_server.connect({"PREFECT_API_URL": f"{url}/api"}, pauses=(0, 0)) as client,
+    ):
+        client.reach()
+    assert answers == []
+
+
 def test_a_redirect_is_not_followed_so_that_a_password_stays_here() -> None:
     seen: list[dict[str, str]] = []
 
@@ -153,12 +163,7 @@ def test_a_token_is_fetched_where_the_server_wants_one() -> None:
 
 INVALID = {
     "PREFECT_CLIENT_CUSTOM_HEADERS": ["X-A: b", "[1]", '{"X": 1}', '{"X": "a\\nb"}', '{"X": "\u00e9"}'],
-    "PREFECT_API_URL": [
-        "http://127.0.0.1:431o/api",
-        "127.0.0.1:4200/api",
-        "http://127.0.0.1:99999/api",
-        "http://",
-    ],
+    "PREFECT_API_URL": ["http://[::1/api", "http://127.0.0.1:431o/api", "127.0.0.1:4200/api", "http://"],
     "PREFECT_API_SSL_CERT_FILE": ["/nowhere/root.pem", __file__],
     "PREFECT_API_TLS_INSECURE_SKIP_VERIFY": ["perhaps"],
     "PREFECT_API_REQUEST_TIMEOUT": ["soon"],
@@ -224,22 +229,12 @@ def as_prefect(folder: Path, environment: dict[str, str]) -> Iterator[Callable[[
         ask.close()
 
 
-def test_a_file_of_profiles_that_is_not_toml_is_named(tmp_path: Path) -> None:
-    (tmp_path / "profiles.toml").write_text('active = "x')
-    with pytest.raises(ConfigError, match=r"profiles\.toml, which may hold .* cannot be read: Unterminated"):
-        settings.read({"PREFECT_HOME": str(tmp_path)})
-
-
-def test_a_dotenv_file_that_is_not_text_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("file", "content"), [("profiles.toml", b'active = "x'), (".env", b"\xff\xfe")])
+def test_a_file_of_settings_that_cannot_be_read_is_named(file, content, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path(".env").write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match=r"\.env, which may hold .* codec can't decode .*; correct it"):
-        settings.read({})
-
-
-def test_an_address_with_a_bracket_too_many_is_named() -> None:
-    with pytest.raises(ConfigError, match="brackets that enclose no IPv6 address"):
-        settings.read({"PREFECT_API_URL": "http://[::1/api"})
+    Path(file).write_bytes(content)
+    with pytest.raises(ConfigError, match=rf"{file}, which may hold .* cannot be read: .*; correct it"):
+        settings.read({"PREFECT_HOME": str(tmp_path)})
 
 
 WRONG = {"PREFECT_API_URL": "http://127.0.0.1:9/api", "PREFECT_CLIENT_CUSTOM_HEADERS": "X-A: b"}

@@ -1,12 +1,15 @@
 """The order of runs, and the lock of a machine."""
 
 import ast
+import errno
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest.mock import Mock
 from uuid import UUID
 
 import pytest
@@ -45,9 +48,8 @@ def test_of_two_runs_one_goes_first(first: FlowRun, second: FlowRun) -> None:
 @pytest.mark.parametrize("file", sorted((ROOT / "flows").glob("[a-z]*.py")), ids=lambda file: file.stem)
 def test_every_flow_begins_with_the_guard(file: Path) -> None:
     functions = [each for each in ast.parse(file.read_text()).body if isinstance(each, ast.FunctionDef)]
-    (first,) = [
-        ast.unparse(each.body[1]) for each in functions if each.name == file.stem
-    ]  # after the docstring
+    # After the docstring.
+    (first,) = [ast.unparse(each.body[1]) for each in functions if each.name == file.stem]
     assert first.startswith(("with one_at_a_time(", "require_worth_starting("))
 
 
@@ -73,6 +75,13 @@ def test_a_relative_home_is_refused_since_no_other_run_would_use_it(monkeypatch:
         pass
     with pytest.raises(ConfigError, match="must be an absolute path, got home"):
         files.home()
+
+
+def test_a_home_without_locks_is_said_and_the_run_goes_on(tmp_path, monkeypatch, caplog) -> None:
+    monkeypatch.setenv("PERENNIAL_HOME", str(tmp_path))
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.ENOLCK, "No locks available")))
+    with fence(["/repository"], "classifier", HOLDER):
+        assert "no lock keeps other runs on this machine away: [Errno 37] No locks" in caplog.text
 
 
 def test_a_killed_run_holds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

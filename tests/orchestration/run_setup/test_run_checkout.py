@@ -20,6 +20,7 @@ from support.pipelines import Project, make, recorded
 
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.project.git import Repository
+from perennial.orchestration.provisioning import deploy
 from perennial.orchestration.run_setup.run_checkout import prepare_checkout
 
 KILLS = int(os.environ.get("KILLS", "2"))
@@ -85,14 +86,25 @@ def test_a_branch_that_a_person_renamed_or_set_back_meanwhile_stays_so(project, 
     assert project.git("-C", url, "for-each-ref", "refs/heads/ma*") == before
 
 
-def test_a_repository_that_cannot_be_checked_out_says_what_it_has(tmp_path: Path) -> None:
-    whole, shallow = repository(tmp_path / "whole"), tmp_path / "shallow"
+def test_an_address_from_which_no_run_can_be_checked_out_is_not_deployed(tmp_path, capsys) -> None:
+    whole = repository(tmp_path / "whole")
     (whole / "more").touch()
-    commit(whole, "branch", "-m", "main", "master")
-    subprocess.run(["git", "clone", "-q", "--depth=1", f"file://{whole}", str(shallow)], check=True)
-    with pytest.raises(ConfigError, match=r"shallow is a shallow clone, .* `git fetch --unshallow` there"):
-        prepare_checkout(tmp_path / "home", str(shallow), "run")
-    subprocess.run(["git", "-C", str(whole), "symbolic-ref", "HEAD", "refs/heads/main"], check=True)
+    commit(whole, "config", "uploadpack.allowFilter", "true")
+    for option in ("--depth=1", "--filter=blob:none"):
+        subprocess.run(["git", "clone", "-qn", option, f"file://{whole}", tmp_path / option], check=True)
+        with pytest.raises(SystemExit):
+            deploy._require_source(str(tmp_path / option))
+    with pytest.raises(SystemExit):
+        deploy._require_source("../whole")
+    assert capsys.readouterr().err.count("PERENNIAL_REPOSITORY must be ") == 3
+    for fit in (str(whole), f"file://{whole}", "git@host:a/b.git", "https://host/a.git", "/elsewhere"):
+        deploy._require_source(fit)
+
+
+def test_a_repository_without_a_default_branch_says_what_it_has(tmp_path: Path) -> None:
+    whole = repository(tmp_path / "whole")
+    for command in (("branch", "-m", "main", "master"), ("symbolic-ref", "HEAD", "refs/heads/main")):
+        subprocess.run(["git", "-C", str(whole), *command], check=True)
     with pytest.raises(ConfigError, match=r"no default branch; name one as `rev` .*; branches: master"):
         prepare_checkout(tmp_path / "home", str(whole), "run")
 
@@ -161,21 +173,6 @@ def test_a_checkout_whose_making_was_killed_is_made_again_or_taken_up(project, t
     assert run.git("status", "--porcelain") == ""
     (run.folder / "mine.txt").touch()
     assert (checkout(project, tmp_path, "run-1").folder / "mine.txt").exists()
-
-
-def test_a_git_that_distrusts_bare_repositories_runs_too(project: Project, tmp_path: Path) -> None:
-    home = replace(project, home=tmp_path / "home")
-    home.home.mkdir()
-    home.git("config", "--global", "safe.bareRepository", "explicit")
-    code = "import sys; from pathlib import Path; "
-    code += "from perennial.orchestration.run_setup.run_checkout import prepare_checkout; "
-    code += "print(prepare_checkout(Path(sys.argv[1]), sys.argv[2], 'run-1'))"
-    origin = project.git("remote", "get-url", "origin")
-    folder = home.must(sys.executable, "-c", code, str(tmp_path / "runs"), origin)
-    run = replace(home, folder=Path(folder))
-    change_params(run.folder / "params.yaml", {"train.seed": 9})
-    run.reproduce()
-    assert run.perennial("record", "run-1")["pushed"]
 
 
 def repository(folder: Path, inside: str = "") -> Path:
@@ -321,7 +318,7 @@ def test_a_damaged_mirror_goes_with_the_last_run_that_uses_it(tmp_path, monkeypa
     assert {each.name for each in (home / "mirror").iterdir()} == {f"{mirror.name}-1", f"{mirror.name}-2"}
 
 
-def test_no_hook_of_a_person_runs_in_the_checkout_of_a_run(tmp_path, monkeypatch) -> None:
+def test_no_hook_and_no_format_of_a_person_is_used_in_the_checkout_of_a_run(tmp_path, monkeypatch) -> None:
     hooks = tmp_path / "husky"
     hooks.mkdir()
     for name in ("post-checkout", "reference-transaction", "pre-commit", "post-index-change"):
@@ -329,8 +326,9 @@ def test_no_hook_of_a_person_runs_in_the_checkout_of_a_run(tmp_path, monkeypatch
         (hooks / name).chmod(0o755)
     whole = repository(tmp_path / "whole")
     config = tmp_path / "gitconfig"
-    config.write_text(f"[core]\n  hooksPath = {hooks}\n")
+    config.write_text(f"[core]\n  hooksPath = {hooks}\n[safe]\n  bareRepository = explicit\n")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
+    monkeypatch.setenv("GIT_DEFAULT_HASH", "sha256")
     assert (prepare_checkout(tmp_path / "home", str(whole), "run") / "params.yaml").exists()
     assert not (tmp_path / "ran").exists()
 

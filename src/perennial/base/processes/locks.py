@@ -36,9 +36,7 @@ def held(file: Path, holder: str, *, busy: str, timeout_s: float | None = None) 
             try:
                 lock.acquire(timeout=WAIT_S if timeout_s is None else timeout_s, poll_interval=POLL_S)
             except Timeout:
-                raise PerennialError(
-                    f"{busy} ({_holder(file)}, lock {file}); wait for it or end it, then run this again"
-                ) from None
+                raise _refusal(busy, file) from None
     try:
         with naming(file):
             file.write_text(f"{holder}, process {os.getpid()}\n", encoding="utf-8")
@@ -53,7 +51,8 @@ def inherited(file: Path) -> Iterator[int]:
     make_folder(file.parent)
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with naming(file):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield descriptor
     finally:
         os.close(descriptor)
@@ -78,10 +77,19 @@ def stage(
             locks.enter_context(held(checkout, name, busy=busy, timeout_s=timeout_s))
             locks.enter_context(held(work / "stage.lock", name, busy=busy, timeout_s=timeout_s))
             if by_dvc and dvc.parent.is_dir() and "DVC_STAGE" not in os.environ:
-                busy = "a DVC command works in this checkout"
-                locks.enter_context(held(dvc / "lock", name, busy=busy, timeout_s=DVC_WAIT_S))
+                busy, file = "a DVC command works in this checkout", dvc / "lock"
+                links = file.stat().st_nlink if file.exists() else 0
+                if links > 1:  # core.hardlink_lock: the file itself is the lock
+                    raise _refusal(busy, file)
+                locks.enter_context(held(file, name, busy=busy, timeout_s=DVC_WAIT_S))
+                if not links:
+                    locks.callback(file.unlink, missing_ok=True)
                 _require_no_dvc_stage(project)
         yield
+
+
+def _refusal(busy: str, file: Path) -> PerennialError:
+    return PerennialError(f"{busy} ({_holder(file)}, lock {file}); wait for it or end it, then run this again")
 
 
 def _require_no_dvc_stage(project: Project) -> None:

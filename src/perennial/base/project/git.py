@@ -28,6 +28,8 @@ PEELED = {"commit", "tag"}  # what references name, or what annotated tags are o
 CHECKOUT = "checkout/"  # of the local branches of runs' checkouts; several cannot check out `main` at once
 # `-c`: a hook, or a program that watches files, could change or delay what is recorded.
 COMMAND = ("git", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false")
+# Of new repositories, whatever the user's default: the mirror is of others, and DVC reads no other formats.
+FORMATS = {"GIT_DEFAULT_HASH": "sha1", "GIT_DEFAULT_REF_FORMAT": "files"}
 LIMITS_S = {
     **dict.fromkeys(("clone", "fetch", "submodule"), limits.TRANSFER_S),
     "ls-remote": limits.ANSWER_S,
@@ -38,7 +40,6 @@ REMOTE = {"clone", "fetch", "ls-remote", "push", "submodule"}  # commands that t
 ADVICE = ("hint:", "warning:", "Please make sure you have the correct access", "and the repository exists.")
 ROLES = ("AUTHOR", "COMMITTER")
 IGNORED_FILE = ".gitignore"
-NOT_IGNORED = 1  # exit code of `git check-ignore`
 IGNORE_ALL = b"# Copies of images, which may show people: not for git.\n*\n"
 log = logging.getLogger(__name__)
 
@@ -99,6 +100,12 @@ class Repository:
     def is_shallow(self) -> bool:
         """Whether this clone lacks older commits."""
         return self.ask("rev-parse", "--is-shallow-repository") == "true"
+
+    def is_incomplete(self) -> bool:
+        """Whether this clone is shallow, or a partial one that has not fetched all objects yet."""
+        if self.is_shallow() or not self.ask("config", "--get-regexp", r"^remote\..*\.promisor$"):
+            return self.is_shallow()
+        return "\n?" in f"\n{self.run('rev-list', '--objects', '--all', '--missing=print')}"
 
     def read(self, revision: str, file: Path) -> str | None:
         """Read the text of a tracked file of the project; None if the revision lacks it."""
@@ -321,7 +328,7 @@ def _environment() -> dict[str, str]:
     for name in (*GIT_VARIABLES, "GIT_CURL_VERBOSE"):
         kept.pop(name, None)
     stalled = {"GIT_HTTP_LOW_SPEED_LIMIT": "1", "GIT_HTTP_LOW_SPEED_TIME": str(limits.STALLED_S)}
-    return {**stalled, **kept, "LC_ALL": "C"}
+    return {**stalled, **kept, **FORMATS, "LC_ALL": "C"}
 
 
 def _names(listed: str) -> list[str]:
@@ -343,7 +350,7 @@ def keep_out_of_git(folder: Path, *, ours: bool) -> None:
     if not any((each / ".git").exists() for each in tree) or shutil.which("git") is None:
         return
     repository = Repository(folder)
-    if repository.call("check-ignore", "--quiet", "--no-index", "image").code == NOT_IGNORED:
+    if repository.call("check-ignore", "--quiet", "--no-index", "image").code == 1:  # it is not
         raise ConfigError(
             f"git does not ignore {folder}, so `git add` would publish the images in it; nothing was written; "
             f"name an empty folder, or add this one to a {IGNORED_FILE}"

@@ -25,7 +25,6 @@ class LocalStore:
         self.folder, self.url = folder, str(folder)
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
-        """See `Store.list`."""
         if not self.folder.is_dir():
             raise Missing(f"{self.folder} does not exist")
         # Only the folder up to the last `/` of the prefix can hold keys that start with it.
@@ -50,7 +49,6 @@ class LocalStore:
                 yield _entry(key, each.stat())
 
     def numbers(self) -> tuple[int, ...]:
-        """See `Store.numbers`."""
         found = self.folder.iterdir() if self.folder.is_dir() else ()
         return tuple(sorted(int(path.name) for path in found if path.is_dir() and path.name.isdecimal()))
 
@@ -63,7 +61,6 @@ class LocalStore:
         size: int | None = None,
         sha256: str | None = None,
     ) -> Entry:
-        """See `Store.get`."""
         source = file_below(self.folder, key)
         before = self._stat(key, if_match)
         files.make_folder(file.parent)
@@ -80,7 +77,6 @@ class LocalStore:
         return before
 
     def get_bytes(self, key: str) -> tuple[bytes, Entry]:
-        """See `Store.get_bytes`."""
         before = self._stat(key)
         content = file_below(self.folder, key).read_bytes()
         self._stat(key, before.etag)
@@ -99,7 +95,6 @@ class LocalStore:
     def put(
         self, key: str, content: bytes | Path, *, if_match: str | None = None, if_none_match: bool = False
     ) -> Entry:
-        """See `Store.put`."""
         file = file_below(self.folder, key)
         with self._locked("put"):
             files.make_folder(file.parent)
@@ -120,7 +115,6 @@ class LocalStore:
             return _entry(key, file.stat())
 
     def delete(self, key: str) -> None:
-        """See `Store.delete`."""
         file = file_below(self.folder, key)
         if not file.parent.is_dir():
             return
@@ -136,10 +130,9 @@ class LocalStore:
                 folder = folder.parent
 
     def purge(self, key: str) -> None:
-        """See `Store.purge`."""
+        """Keep everything: a folder has no versions."""
 
     def clear(self) -> None:
-        """See `Store.clear`."""
         removed = self.folder.with_name(f".{self.folder.name}.removed")
         shutil.rmtree(removed, ignore_errors=True)  # left by a killed call
         if self.folder.is_dir():
@@ -151,8 +144,7 @@ class LocalStore:
         return locks.held(self.folder / LOCK, action, busy=f"another process is writing to {self.folder}")
 
     def conditional(self) -> bool:
-        """See `Store.conditional`; a lock ensures the conditions."""
-        return True
+        return True  # a lock ensures the conditions
 
     def stop(self) -> None:
         """See `Store.stop`; copies end on their own."""

@@ -43,13 +43,11 @@ class S3Store:
         self._conditional: bool | None = None
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
-        """See `Store.list`."""
         for page in self._pages(prefix, folders=False):
             # A key that ends with `/` is the marker of an empty folder.
             yield from (entry for entry in page.entries if not entry.key.endswith("/"))
 
     def numbers(self) -> tuple[int, ...]:
-        """See `Store.numbers`."""
         names = (each.rstrip("/") for page in self._pages("", folders=True) for each in page.folders)
         return tuple(sorted(int(each) for each in names if each.isdecimal()))
 
@@ -71,7 +69,6 @@ class S3Store:
         size: int | None = None,
         sha256: str | None = None,
     ) -> Entry:
-        """See `Store.get`."""
         files.make_folder(file.parent)
         part, mark = _partial_file(file, if_match)
         for last in (False, True):
@@ -89,7 +86,6 @@ class S3Store:
         raise AssertionError
 
     def get_bytes(self, key: str) -> tuple[bytes, Entry]:
-        """See `Store.get_bytes`."""
         for _ in range(2):
             stream = io.BytesIO()
             entry = self._receive(key, stream)
@@ -133,7 +129,6 @@ class S3Store:
     def put(
         self, key: str, content: bytes | Path, *, if_match: str | None = None, if_none_match: bool = False
     ) -> Entry:
-        """See `Store.put`."""
         conditions = {"IfNoneMatch": "*"} if if_none_match else {}
         if if_match is not None:
             conditions = {"IfMatch": if_match}
@@ -194,12 +189,10 @@ class S3Store:
         return None
 
     def delete(self, key: str) -> None:
-        """See `Store.delete`."""
         with suppress(Missing):
             self._retried(key, lambda: self._requests.remove(key))
 
     def purge(self, key: str) -> None:
-        """See `Store.purge`."""
         if self._requests.keeps_versions:
             try:
                 self._retried(key, lambda: self._requests.remove_versions(key))
@@ -207,12 +200,10 @@ class S3Store:
                 raise ConfigError(f"{error}; its old versions stay until the bucket's rules end them") from None
 
     def clear(self) -> None:
-        """See `Store.clear`."""
         for entry in self.list():
             self.delete(entry.key)
 
     def conditional(self) -> bool:
-        """See `Store.conditional`."""
         if self._conditional is None:
             self._put(PROBE, PROBE_TEXT, {})
             self._conditional = self._refuses({"IfNoneMatch": "*"}) and self._refuses({"IfMatch": NO_ETAG})
@@ -226,7 +217,6 @@ class S3Store:
         return False
 
     def stop(self) -> None:
-        """See `Store.stop`."""
         self._stopped.set()
 
     def _retried(
@@ -262,6 +252,11 @@ def _md5(stream: BinaryIO) -> tuple[int, bytes]:
     return size, digest.digest()
 
 
+def _not_following(path: str, flags: int) -> int:
+    """Open a file of a known name, but no link that somebody put in its place."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
 def _empty(stream: IO[bytes]) -> None:
     stream.seek(0)
     stream.truncate()
@@ -277,11 +272,6 @@ def _partial_file(file: Path, etag: str | None) -> tuple[Path, Path]:
         if etag is not None:
             files.write_bytes(mark, etag.encode())
     return partial_, mark
-
-
-def _not_following(path: str, flags: int) -> int:
-    """Open a file of a known name, but no link that somebody put in its place."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def _mismatch(file: Path, size: int | None, sha256: str | None, md5: str | None) -> str | None:

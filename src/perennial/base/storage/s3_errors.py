@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from perennial.base import retries
-from perennial.base.errors import ConfigError, PerennialError, redacted
+from perennial.base.errors import ConfigError, Failure, PerennialError, redacted
 from perennial.base.storage import Changed, Missing
 
 # Newer S3 clients send checksums, which some servers reject; objects are compared by digests of their own.
@@ -27,6 +27,7 @@ TEMPORARY = {
     "XAmzContentSHA256Mismatch",
 }
 REJECTED = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken"}
+OTHER_REGION = {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
 EXPIRED = {"ExpiredToken", "RequestExpired", "TokenRefreshRequired"}
 NO_BODY = "400"  # the code of an answer to a HEAD request
 
@@ -41,6 +42,7 @@ CREDENTIALS_HINT = (
 RIGHTS_HINT = "give these credentials the right to it on the bucket, or use other credentials"
 ENDPOINT_HINT = "check the network, AWS_ENDPOINT_URL and the proxy"
 CHECKSUM_HINT = "if it rejects checksums, unset AWS_REQUEST_CHECKSUM_CALCULATION, or set it to when_required"
+REDIRECT_HINT = "set AWS_ENDPOINT_URL to where it leads, and AWS_DEFAULT_REGION to the bucket's region"
 BUCKET_HINT = "create the bucket, or correct the URL: `dvc remote modify NAME url URL`"
 # What to do, by words of S3 or of DVC's client.
 WORDS = {
@@ -82,6 +84,8 @@ def translated(where: str, secrets: Collection[str] = ()) -> Iterator[None]:
         found = error.response.get("Error", {})
         code, message = (_clean(str(found.get(key, "")), secrets) for key in ("Code", "Message"))
         raise _refusal(where, status, code, message) from None
+    except RecursionError:  # boto3 follows redirects by calling itself
+        raise ConfigError(f"{where}: the server redirects every request; {REDIRECT_HINT}") from None
     except (BotoCoreError, HTTPError, ValueError) as error:  # ValueError: a malformed endpoint
         raise _failure(where, error, _clean(str(error), secrets)) from None
 
@@ -100,15 +104,17 @@ def _refusal(where: str, status: int, code: str, message: str) -> PerennialError
         return error
     if code == "NoSuchBucket":
         return ConfigError(f"{where}: the bucket does not exist; create it, or correct the URL")
-    if code in TEMPORARY or status in {408, 416, 429} or (status >= 500 and status != 501):
+    if code in TEMPORARY or status == 416 or retries.is_temporary(status):
         return Temporary(f"{where}: the server answered {status} ({said})", status=status)
     if status in {409, 412}:
         return Changed(f"{where} is not the expected version: it was written in the meantime")
     if status == 404:
         return Missing(f"{where} does not exist")
+    elsewhere = 300 <= status < 400 or code in OTHER_REGION
     unsupported = status == 501 or (status == 400 and "checksum" in said.lower())
-    advice = f"; {CHECKSUM_HINT}" if unsupported else ""
-    return PerennialError(f"{where}: the server answered {status} ({said}){advice}")
+    advice = f"; {REDIRECT_HINT}" if elsewhere else f"; {CHECKSUM_HINT}" if unsupported else ""
+    kind = Failure.REFUSED if advice else None
+    return PerennialError(f"{where}: the server answered {status} ({said}){advice}", kind=kind)
 
 
 def _refused_credentials(where: str, status: int, code: str, said: str) -> PerennialError | None:
@@ -136,7 +142,8 @@ def _failure(where: str, error: Exception, reason: str) -> PerennialError:
     if isinstance(error, boto.NoCredentialsError | boto.PartialCredentialsError):
         return ConfigError(f"{where}: no credentials ({reason}); {CREDENTIALS_HINT}")
     if isinstance(error, boto.SSLError):
-        return PerennialError(f"{where}: TLS failed: {reason}; set AWS_CA_BUNDLE to use other certificates")
+        hint = "AWS_CA_BUNDLE names other certificates; AWS_ENDPOINT_URL of a server without TLS has http://"
+        return PerennialError(f"{where}: TLS failed: {reason}; {hint}")
     if isinstance(error, boto.EndpointConnectionError | boto.ConnectTimeoutError):
         waited = isinstance(error, boto.ConnectTimeoutError)
         tries = retries.STORE_CONNECT_TRIES if waited else retries.STORE_UNREACHABLE_TRIES

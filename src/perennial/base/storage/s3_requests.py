@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from perennial.base import limits
 from perennial.base.errors import ConfigError
 from perennial.base.storage import Entry
-from perennial.base.storage.s3_errors import CHECKSUM_SETTINGS, translated
+from perennial.base.storage.s3_errors import CHECKSUM_SETTINGS, ENDPOINT_HINT, translated
 
 CONNECT_S = 10
 STALL_S = 30  # without a byte
@@ -66,8 +66,9 @@ class Requests:
     def __init__(self, url: str, options: Mapping[str, str]) -> None:
         parts = urlsplit(url)
         self.bucket, self._prefix = parts.netloc, parts.path.strip("/")
-        if not self.bucket or "@" in self.bucket or parts.query:
-            raise ConfigError("the URL must be s3://bucket/prefix, without user, password or query")
+        if not self.bucket or "@" in self.bucket or {"?", "#"} & set(url) or parts.path.startswith("//"):
+            # DVC would take the last two as parts of names.
+            raise ConfigError("the URL must be s3://bucket/prefix, without user, password, `?`, `#` or `//`")
         self.url = f"s3://{self.bucket}/{self._prefix}".rstrip("/")
         self.keeps_versions = False  # as far as answers say
         self._client, self._secrets = _client(options)
@@ -78,9 +79,9 @@ class Requests:
 
     def page(self, prefix: str, after: str | None, *, folders: bool) -> Page:
         """List a page of the keys with a prefix."""
-        options = {"Delimiter": "/"} if folders else {}
+        options = {"Prefix": self._name(prefix)} | ({"Delimiter": "/"} if folders else {})
         token = {"ContinuationToken": after} if after else {}
-        page = self._call("list_objects_v2", prefix, Prefix=self._name(prefix), **options, **token)
+        page = self._call("list_objects_v2", prefix, "IsTruncated", **options, **token)
         below = len(self._name(""))
         return Page(
             entries=tuple(_entry(each["Key"][below:], each, each["Size"]) for each in page.get("Contents", ())),
@@ -90,16 +91,16 @@ class Requests:
 
     def about(self, key: str) -> Entry:
         """Describe an object."""
-        found = self._call("head_object", key, Key=self._name(key), **self._key_headers)
+        found = self._call("head_object", key, "ETag", Key=self._name(key), **self._key_headers)
         return _entry(key, found, found["ContentLength"])
 
     @contextmanager
     def reading(self, key: str, etag: str | None, start: int) -> Iterator[Content]:
         """Provide an object's content from an offset, or from 0 if the server knows no offsets."""
-        conditions = {} if etag is None else {"IfMatch": etag}
+        conditions = {"Key": self._name(key)} | ({} if etag is None else {"IfMatch": etag})
         if start:
             conditions["Range"] = f"bytes={start}-"
-        answer = self._call("get_object", key, Key=self._name(key), **conditions, **self._key_headers)
+        answer = self._call("get_object", key, "ETag", **conditions, **self._key_headers)
         if not str(answer.get("ContentRange", "")).startswith(f"bytes {start}-"):
             start = 0
         entry = _entry(key, answer, start + int(answer["ContentLength"]))
@@ -109,7 +110,7 @@ class Requests:
     def write(self, key: str, stream: BinaryIO, size: int, md5: bytes, conditions: Mapping[str, str]) -> str:
         """Write an object, whose MD5 the server compares, and return its ETag."""
         answer = self._call(
-            "put_object", key, Key=self._name(key), Body=stream, ContentLength=size,
+            "put_object", key, "ETag", Key=self._name(key), Body=stream, ContentLength=size,
             ContentMD5=b64encode(md5).decode(), **conditions, **self._write_headers,
         )  # fmt: skip
         self.keeps_versions |= "VersionId" in answer
@@ -117,13 +118,14 @@ class Requests:
 
     def begin_parts(self, key: str) -> str:
         """Begin a write in parts, and return its id."""
-        answer = self._call("create_multipart_upload", key, Key=self._name(key), **self._write_headers)
+        named = {"Key": self._name(key), **self._write_headers}
+        answer = self._call("create_multipart_upload", key, "UploadId", **named)
         return str(answer["UploadId"])
 
     def write_part(self, key: str, upload: str, number: int, part: bytes, md5: bytes) -> str:
         """Write a part, and return its ETag; numbers start at 1."""
         answer = self._call(
-            "upload_part", key, Key=self._name(key), UploadId=upload, PartNumber=number,
+            "upload_part", key, "ETag", Key=self._name(key), UploadId=upload, PartNumber=number,
             ContentMD5=b64encode(md5).decode(), Body=part, **self._key_headers,
         )  # fmt: skip
         return str(answer["ETag"])
@@ -132,7 +134,7 @@ class Requests:
         """Make the parts the object, and return its ETag."""
         listed = {"Parts": [{"PartNumber": number, "ETag": etag} for number, etag in enumerate(etags, 1)]}
         arguments = {"Key": self._name(key), "UploadId": upload, "MultipartUpload": listed, **conditions}
-        return str(self._call("complete_multipart_upload", key, **arguments)["ETag"])
+        return str(self._call("complete_multipart_upload", key, "ETag", **arguments)["ETag"])
 
     def abort_parts(self, key: str, upload: str) -> None:
         """Remove the parts, which cost storage."""
@@ -160,9 +162,13 @@ class Requests:
         """The name of an object in the bucket."""
         return f"{self._prefix}/{key}" if self._prefix else key
 
-    def _call(self, operation: str, key: str, **arguments: Any) -> dict[str, Any]:
-        with translated(f"{self.url}/{key}", self._secrets):
+    def _call(self, operation: str, key: str, wanted: str = "", **arguments: Any) -> dict[str, Any]:
+        """Send a request; `wanted`: what each answer of S3 to it has, but not the page of a proxy."""
+        where = f"{self.url}/{key}"
+        with translated(where, self._secrets):
             answer: dict[str, Any] = getattr(self._client, operation)(Bucket=self.bucket, **arguments)
+        if wanted and wanted not in answer:
+            raise ConfigError(f"{where}: what answers is not S3, as it gives no {wanted}; {ENDPOINT_HINT}")
         return answer
 
 

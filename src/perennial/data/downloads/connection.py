@@ -19,6 +19,7 @@ from queue import Empty, Full, Queue
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
+from perennial.base import retries
 from perennial.base.errors import ConfigError, redacted
 from perennial.data.downloads.spec import Failure, PermanentFailure, TemporaryFailure, TransferLimits
 
@@ -30,8 +31,6 @@ CREDENTIALS_HINT = (
     f"set {USER} and {PASSWORD}, or add the host to the netrc file (~/.netrc, or the one that NETRC names)"
 )
 REDIRECTS = {301, 302, 303, 307, 308}
-# Request Timeout, Too Early, Too Many Requests. An unrequested 206 is the error of a cache on the way.
-TEMPORARY_STATUS = {206, 408, 425, 429}
 CHUNKS_AHEAD = 16  # of up to 64 KiB, by which the network may be ahead of the disk
 POLL_S = 0.1
 # A retry gets the same answer; not so with EAI_AGAIN.
@@ -254,7 +253,7 @@ def status_failure(status: int, headers: Mapping[str, str]) -> Failure:
     """Return the failure that a response without the file means."""
     if status == 401:
         return PermanentFailure(f"HTTP 401: the server requires a user and password; {CREDENTIALS_HINT}")
-    if status in TEMPORARY_STATUS or status >= 500:
+    if status == 206 or retries.is_temporary(status):  # an unrequested 206: a cache on the way
         return TemporaryFailure(f"HTTP {status}", retry_after_s=_retry_after_s(headers.get("Retry-After", "")))
     return PermanentFailure(f"HTTP {status}")
 

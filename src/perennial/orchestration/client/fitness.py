@@ -11,15 +11,12 @@ import httpx
 from perennial.base.errors import PerennialError, redacted
 from perennial.orchestration.client.prefect_server import PrefectServer
 
-EVENTS = "events/in"
-SWITCHED = 101  # the answer of a server that goes on with WebSocket
 HEADERS = {
     "Connection": "Upgrade",
     "Upgrade": "websocket",
     "Sec-WebSocket-Version": "13",
     "Sec-WebSocket-Protocol": "prefect",
 }
-ONLINE = "ONLINE"
 TIMEOUT_S = 10.0
 
 
@@ -37,9 +34,9 @@ def websockets(server: PrefectServer) -> str | None:
     key = base64.b64encode(os.urandom(16)).decode()
     try:
         with server.client.stream(
-            "GET", EVENTS, headers={**HEADERS, "Sec-WebSocket-Key": key}, timeout=TIMEOUT_S
+            "GET", "events/in", headers={**HEADERS, "Sec-WebSocket-Key": key}, timeout=TIMEOUT_S
         ) as answer:
-            if answer.status_code == SWITCHED:
+            if answer.status_code == httpx.codes.SWITCHING_PROTOCOLS:
                 return None
             said = f"it answers {answer.status_code}"
     except httpx.HTTPError as error:
@@ -53,7 +50,7 @@ def websockets(server: PrefectServer) -> str | None:
 def several_workers(server: PrefectServer, starting: int) -> str | None:
     """Name the database that several workers need, unless the server says that it has it."""
     count = starting + sum(
-        each["status"] == ONLINE
+        each["status"] == "ONLINE"
         for pool in server.request("POST", "work_pools/filter", {})
         for each in server.request("POST", f"work_pools/{quote(pool['name'], safe='')}/workers/filter", {})
     )

@@ -14,11 +14,10 @@ from typing import Any, Self
 
 import httpx
 
-from perennial.base import limits
+from perennial.base import limits, retries
 from perennial.base.errors import redacted
-from perennial.base.retries import PREFECT_PAUSES_S
 from perennial.orchestration.client import responses, settings
-from perennial.orchestration.client.responses import BROKEN, ServerAway, ServerRefused, WrongServer
+from perennial.orchestration.client.responses import ServerAway, ServerRefused, WrongServer
 
 FIRST_S = 15.0  # for the first answer, which needs no database
 RAISED = re.compile(r"(?:Flow|Task) run encountered an exception:? (?:[A-Z]\w+: )?")  # before our words
@@ -29,7 +28,7 @@ class PrefectServer:
     """The API of a Prefect server; requests are retried if the network or the server fails."""
 
     def __init__(
-        self, client: httpx.Client, pauses: Sequence[float] = PREFECT_PAUSES_S, *, csrf: bool = True
+        self, client: httpx.Client, pauses: Sequence[float] = retries.PREFECT_PAUSES_S, *, csrf: bool = True
     ) -> None:
         self.client, self.pauses, self._csrf = client, pauses, csrf
         self._name = str(uuid.uuid4())  # of this client, which its CSRF token is for
@@ -115,7 +114,7 @@ class PrefectServer:
                     return responses.parsed(answer, self.url)
                 reason = responses.detail(answer)
                 problem = f"{answer.status_code}: {reason}"
-                if answer.status_code < BROKEN or answer.status_code == httpx.codes.NOT_IMPLEMENTED:
+                if not retries.is_temporary(answer.status_code):
                     raise ServerRefused(where, answer.status_code, reason, self.url)
             if pause is not None:
                 time.sleep(pause)
@@ -141,7 +140,7 @@ class PrefectServer:
 
 
 def connect(
-    environment: Mapping[str, str] = os.environ, pauses: Sequence[float] = PREFECT_PAUSES_S
+    environment: Mapping[str, str] = os.environ, pauses: Sequence[float] = retries.PREFECT_PAUSES_S
 ) -> PrefectServer:
     """Connect to the server of Prefect's settings."""
     found = settings.read(environment)

@@ -13,11 +13,9 @@ import httpx
 from perennial.base.errors import ConfigError, Failure, PerennialError, redacted
 from perennial.orchestration.client.settings import AUTH, CERTIFICATE, CSRF, EXAMPLE, HEADERS, KEY, SKIP, URL
 
-BROKEN = 500  # status codes from here on may be temporary
 DETAIL = 500  # characters of a message
 DENIED, FORBIDDEN, PROXY_DENIED = 401, 403, 407
 REFUSED = {DENIED, FORBIDDEN, PROXY_DENIED}  # whatever is asked
-MISPLACED = {404, 405}
 TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 
 
@@ -68,7 +66,7 @@ def _hint(where: str, status: int, reason: str, url: str) -> str:
         return f"look at {AUTH}, which is USER:PASSWORD of the server, or at {KEY}{_through(url)}"
     if "HTTPS port" in reason:
         return f"{URL} must start with https://"
-    if status not in MISPLACED:
+    if status not in {404, 405}:
         return ""
     # Every Prefect server has a search, with whatever result.
     return _without_api(url) or (f"there is no Prefect API; correct {URL}" if where.endswith("/filter") else "")

@@ -36,8 +36,9 @@ def _of_prefect(function: Callable[P, T], run_name: Callable[[], str], at_failur
         if at_failure:
             at_failure(str(run.id), state.name or "", state.message or "")
 
-    hooks: Any = [record] if at_failure else None
-    return prefect.flow(flow_run_name=run_name, log_prints=True, on_failure=hooks, on_crashed=hooks)(function)
+    hooks: Any = {"on_failure": [record], "on_crashed": [record]} if at_failure else {}
+    # Without retries, whatever default the site has: tasks are tried again, by their policy.
+    return prefect.flow(flow_run_name=run_name, retries=0, log_prints=True, **hooks)(function)
 
 
 def _task_of_prefect(function: Callable[P, T], policy: Policy) -> Any:

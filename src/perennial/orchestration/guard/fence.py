@@ -69,15 +69,14 @@ def fence(repositories: Sequence[str], pipeline: str, holder: Holder) -> Iterato
                 folder = files.home() / "locks"
                 folder.mkdir(parents=True, exist_ok=True)
                 file = locks.enter_context((folder / f"{key}.lock").open("a+", encoding="utf-8"))
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except ConfigError as error:
                 raise StageFailed("retrain", ExitCode.USAGE, str(error)) from error
+            except BlockingIOError:
+                raise Held(_holder(file)) from None
             except OSError as error:
                 log.warning("no lock keeps other runs on this machine away: %s", error)
                 continue
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise Held(_holder(file)) from None
             file.truncate(0)
             file.write(json.dumps(asdict(holder)))
             file.flush()

@@ -7,7 +7,6 @@ another project; what a person changed otherwise is named and changed back.
 import io
 import json
 import os
-import re
 import sys
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -31,6 +30,7 @@ from perennial.base.retries import TERMINAL_PAUSES_S
 from perennial.orchestration.client import settings
 from perennial.orchestration.client.owner import (
     REPOSITORY,
+    SSH,
     LocalOwner,
     Owner,
     clash,
@@ -76,6 +76,7 @@ def _deploy(client: SyncPrefectClient, server: str) -> None:
     known = {each: _owner(each) for each in project.pipelines() or [project]}
     there = {deployment.name: deployment for deployment in _deployments(client)}
     repository = os.environ[REPOSITORY] = _repository(list(known.values()), there.values())
+    _require_source(repository)
     owners = {each: replace(whose, repository=repository) for each, whose in known.items()}
     plan = plans.read(owners)
     if not plan:
@@ -96,7 +97,7 @@ def _deploy(client: SyncPrefectClient, server: str) -> None:
     _remove(client, ours, there.values(), {planned.name for planned in plan})
     # For when this checkout, or the address, moves; one that cannot be written names the repository.
     for name, value in zip(DEPLOYED, (repository, str(Path.cwd())), strict=True):
-        _git("config", "--local", name, value)
+        Repository(Path()).ask("config", "--local", name, value)
     sys.stdout.write(f"Deployed to {server}: {', '.join(planned.name for planned in plan)}\n")
     folders = [each.folder for each in ours if each.folder]
     inside = f", folder{'s' if len(folders) > 1 else ''} {', '.join(folders)}" if folders else ""
@@ -141,6 +142,17 @@ def _repository(ours: Sequence[LocalOwner], there: Collection[There]) -> str:
     known = (deployment.owner for deployment in there if TAG in deployment.found.tags)
     owned = (whose.repository for whose in known if any(local.owns(whose) for local in ours))
     return next(filter(None, owned), ours[0].repository)
+
+
+def _require_source(repository: str) -> None:
+    """Refuse an address from which no worker could check out a run."""
+    folder, problem = Path(repository.removeprefix("file://")), ""
+    if not ("://" in repository or SSH.fullmatch(repository) or folder.is_absolute()):
+        problem = f"must be an address that workers can reach, or an absolute path, got {repository}"
+    elif folder.is_dir() and Repository(folder).is_incomplete():
+        problem = f"must be what {folder} was cloned from: this clone lacks objects, so no run can use it"
+    if problem:
+        refuse(f"{REPOSITORY} {problem}; nothing was deployed")
 
 
 def _used(plan: Sequence[Planned]) -> list[str]:
@@ -259,10 +271,7 @@ def _remove(
 
 def _deployed_from_here() -> list[str]:
     """The repository that this checkout deployed before; none if it is a copy of the checkout that did."""
-    repository, folder = (_git("config", "--local", "--get", name) for name in DEPLOYED)
+    git = Repository(Path())
+    repository, folder = (git.ask("config", "--local", "--get", name) or "" for name in DEPLOYED)
     here = str(Path.cwd())
     return [repository] if repository and (folder == here or not Path(folder).exists()) else []
-
-
-def _git(*arguments: str) -> str:
-    return re.sub(r"\n$", "", Repository(Path()).call(*arguments).output)

@@ -14,7 +14,6 @@ AUTOMATION = "perennial: test alert"  # of infra/automations.yaml
 POLL_S = 1.0
 WAIT_S = 120.0  # a server writes its events down every few seconds, a busy one later
 ADDRESS = re.compile(r"(https?://[^/\s'\"]*)/[^\s'\"]+")  # of a webhook, whose path is its password
-REFUSED = 400  # status codes from here on
 INSTALL = "`PERENNIAL_NOTIFY_URL=https://... perennial deploy` installs alerts"
 
 
@@ -33,7 +32,7 @@ def send_alert(server: PrefectServer, text: str) -> int:
     if status is None:
         reason = ADDRESS.sub(r"\1/***", str(done.get("reason")))
         raise PerennialError(f"the server could not call the webhook: {reason}; {INSTALL}")
-    if status >= REFUSED:
+    if status >= 400:
         answer = ADDRESS.sub(r"\1/***", str(done.get("response_body")))
         raise PerennialError(f"the webhook answered {status}: {answer}; {INSTALL}")
     return int(status)

@@ -4,7 +4,7 @@ import logging
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +13,10 @@ from perennial.base.config import error_messages
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.params import options
 from perennial.orchestration.client import settings
-from perennial.orchestration.client.owner import REPOSITORY, LocalOwner, clash, owner
+from perennial.orchestration.client.owner import REPOSITORY, LocalOwner, clash
 from perennial.orchestration.client.prefect_server import PrefectServer, connect, said
 from perennial.orchestration.client.responses import ServerRefused
-from perennial.orchestration.remote_runs.status import hindrances
+from perennial.orchestration.remote_runs.status import deployment_owner, hindrances, listed
 
 log = logging.getLogger(__name__)
 APPROVE = "approve"  # the flow that waits for a person
@@ -83,9 +83,11 @@ def start(
     except ServerRefused as error:
         if error.status != 404:
             raise
-        known = ", ".join(_deployments(server, local)) or "none; `perennial deploy` registers them"
+        there = (each for each in listed(server) if local is None or local.owns(deployment_owner(each)))
+        names = ", ".join(f"{each['flow']}/{each['name']}" for each in there)
+        known = names or "none; `perennial deploy` registers them"
         raise ConfigError(f"the server has no deployment {name} of this project; it has: {known}") from error
-    whose = owner(found.get("job_variables"), found.get("parameters"))
+    whose = deployment_owner(found)
     if local and not local.owns(whose):
         hint = "" if local.has(whose) else f"; if both are one, set {REPOSITORY} to the server's address of it"
         raise ConfigError(f"{clash(name, whose, local)}; nothing was started{hint}")
@@ -186,15 +188,4 @@ def _seen(run: Mapping[str, Any], deployment: str) -> StartedRun:
         state=state["name"],
         message=said(state),
         type=state["type"],
-    )
-
-
-def _deployments(server: PrefectServer, local: LocalOwner | None) -> Sequence[str]:
-    """The names of the project's deployments, or of all, such as retrain/nightly."""
-    flows = {each["id"]: each["name"] for each in server.request("POST", "flows/filter", {})}
-    found = server.request("POST", "deployments/filter", {})
-    return sorted(
-        f"{flows.get(each['flow_id'], '?')}/{each['name']}"
-        for each in found
-        if local is None or local.owns(owner(each.get("job_variables"), each.get("parameters")))
     )

@@ -120,15 +120,15 @@ def _server(environment: Mapping[str, str], local: LocalOwner, now: datetime) ->
     state: dict[str, Any] = {"deployments": [], "workers": [], "others": [], "obstacles": [], "error": None}
     with connect(environment, pauses=()) as server:
         try:
-            listed = list(_listed(server))
-            own = [each for each in listed if local.owns(_owner(each))]
+            found = list(listed(server))
+            own = [each for each in found if local.owns(deployment_owner(each))]
             deployments = [_deployment(server, each, now) for each in own]
             busy = {(each["pool"], each["queue"]) for each in deployments if each["active"] or each["at_work"]}
             obstacles = [text for place in sorted(busy, key=str) for text in hindrances(server, *place)]
             state |= {
                 "deployments": deployments,
                 "workers": list(_workers(server, {each["pool"] for each in deployments})),
-                "others": sorted({str(_owner(each)) for each in listed if each not in own}),
+                "others": sorted({str(deployment_owner(each)) for each in found if each not in own}),
                 "obstacles": list(dict.fromkeys(obstacles)),
             }
         except PerennialError as error:
@@ -136,7 +136,7 @@ def _server(environment: Mapping[str, str], local: LocalOwner, now: datetime) ->
     return {"url": redacted(server.url), **state}
 
 
-def _listed(server: PrefectServer) -> Iterator[dict[str, Any]]:
+def listed(server: PrefectServer) -> Iterator[dict[str, Any]]:
     """The deployments of flows with our names, each with the name of its `flow`."""
     named = {"flows": {"name": {"any_": list(FLOWS)}}}
     flows = {flow["id"]: flow["name"] for flow in server.request("POST", "flows/filter", named)}
@@ -145,7 +145,8 @@ def _listed(server: PrefectServer) -> Iterator[dict[str, Any]]:
             yield {**deployment, "flow": flows[deployment["flow_id"]]}
 
 
-def _owner(deployment: Mapping[str, Any]) -> Owner:
+def deployment_owner(deployment: Mapping[str, Any]) -> Owner:
+    """Whose a deployment is."""
     return owner(deployment.get("job_variables"), deployment.get("parameters"))
 
 

@@ -134,9 +134,7 @@ def _resolve(git: Repository, rev: str | None, repository: str) -> tuple[str | N
     if rev is None:
         head = HEAD.search(_retried(lambda: git.run("ls-remote", "--symref", "origin", "HEAD"), repository))
         if head is None:
-            raise ConfigError(
-                f"{where} has no default branch; name one as `rev` of the run; {_branches(git, repository)}"
-            )
+            raise ConfigError(f"{where} has no default branch; name one as `rev` of the run; {_branches(git)}")
         rev = head[1]
     if commit := git.commit_of(f"refs/remotes/origin/{rev}"):
         return rev, commit
@@ -145,20 +143,13 @@ def _resolve(git: Repository, rev: str | None, repository: str) -> tuple[str | N
     named = [f"refs/tags/{rev}", *([rev] if COMMIT.fullmatch(rev) else [])]
     if commit := next(filter(None, map(git.commit_of, named)), None):
         return None, commit
-    raise ConfigError(
-        f"{where} has no branch, tag or commit {rev}; {_branches(git, repository)}; push what is missing"
-    )
+    raise ConfigError(f"{where} has no branch, tag or commit {rev}; {_branches(git)}; push what is missing")
 
 
-def _branches(git: Repository, repository: str) -> str:
+def _branches(git: Repository) -> str:
     """The branches of the repository, for a message."""
     newest_first = ("--sort=-committerdate", "--format=%(refname:strip=3)", "refs/remotes/origin")
     known = [each for each in git.run("for-each-ref", *newest_first).split() if not each.startswith("run/")]
-    if not known and git.ask("ls-remote", "--heads", "origin"):
-        raise ConfigError(
-            f"{redacted(repository)} is a shallow clone, and no run can be checked out from it; fetch its "
-            "history with `git fetch --unshallow` there, or deploy with the address that it was cloned from"
-        )
     return f"branches: {', '.join(known[:SHOWN]) or 'none'}"
 
 

@@ -100,7 +100,9 @@ def _failure(name: str, error: Exception, work: Path) -> dict[str, Any]:
 def _of_dvc(name: str, error: Exception) -> tuple[Failure, str]:
     """The kind of an error of DVC itself, and its message."""
     if isinstance(error, LockError):
-        return Failure.OUTSIDE, f"another DVC works here; wait for it or end it, then run this again: {error}"
+        said = str(error).partition(" Check the page")[0]  # which does not name the file
+        again = "run this again after it ended; where none works, remove .dvc/tmp/lock"
+        return Failure.OUTSIDE, f"another DVC works here; {again}: {said}"
     if isinstance(error, DvcException):
         shown = f"ERROR: failed to reproduce '{name}': {dvc_internals.words(error)}"
         refused = f"DVC refuses: {error}; `dvc status {name}` shows details"
