@@ -76,7 +76,8 @@ def parse_yaml(text: str | bytes) -> Any:
     try:
         return pickle.loads(_pickled_yaml(text))  # noqa: S301 - a copy of what was parsed here
     except (RecursionError, LookupError, YAMLError) as error:  # LookupError: such as `!!bool x`
-        raise ValueError(str(error)) from error
+        conflict = "it has marks of a merge conflict (<<<<<<<); keep one side of each"
+        raise ValueError(conflict if "<<<<<<< " in str(text) else str(error)) from error
 
 
 @lru_cache(maxsize=32)

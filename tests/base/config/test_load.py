@@ -151,6 +151,11 @@ def test_a_file_that_is_not_yaml_shows_no_password(replace, text):
     assert SECRET not in str(refused.value)
 
 
+def test_marks_of_a_merge_are_named(replace):
+    with pytest.raises(ConfigError, match="marks of a merge conflict"):
+        replace("base_url: null", "base_url: null\n<<<<<<< HEAD\n  seed: 1\n=======\n  seed: 2\n>>>>>>> x")
+
+
 @pytest.mark.parametrize(
     "url", ["http://host:8080/a@b/", "http://[::1]:80/", "https://host/a:b", "file:///a@b/"]
 )

@@ -98,14 +98,15 @@ def test_a_date_that_git_cannot_store_is_refused(folder: Path) -> None:
         promote(git)
 
 
-def test_tags_that_gto_ignores_or_that_name_others_are_no_versions(folder: Path) -> None:
+def test_tags_that_gto_ignores_or_that_name_others_are_no_versions(folder: Path, caplog) -> None:
     git = repository(folder)
     promote(git)
     head = git.run("rev-parse", "HEAD")
     plain = {"refs/tags/classifier@v0.0.9": head}  # lightweight
-    others = [git.tag(name, head, "x", after(None)) for name in ("classifier@v7", "other@v0.0.8")]
-    git.update({**plain, "refs/tags/classifier@v7": others[0], "refs/tags/other@v0.0.8": others[1]})
+    names = ("classifier@v7", "other@v0.0.8", "classifier#champion")
+    git.update({**plain, **{f"refs/tags/{name}": git.tag(name, head, "x", after(None)) for name in names}})
     assert [each.name for each in versions.read(git, "classifier").versions] == ["v0.0.1"]
+    assert "the tag classifier#champion is left out, although GTO counts it" in caplog.text
 
 
 def test_stages_and_versions_that_gto_assigned_count(folder: Path) -> None:

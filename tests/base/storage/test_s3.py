@@ -16,6 +16,9 @@ from perennial.base.storage import s3 as module
 CONTENT = random.Random(0).randbytes(3 << 20)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 HALF = len(CONTENT) // 2
+ODD = ("s3://bucket/key?a=word", "s3://bucket/key#word", "s3://bucket//key")  # DVC takes the last two as names
+PAGE = b"<html><title>Sign in</title></html>"
+OTHERS = {"to where it leads": s3.refused(301, "x"), "is not S3": lambda sent, _: sent.answer(200, [], PAGE)}
 
 
 @pytest.fixture
@@ -258,15 +261,9 @@ def test_a_refusal_is_named_with_its_remedy_and_without_secrets(store, proxy, mo
     assert len(proxy.asked) == 1
 
 
-@pytest.mark.parametrize(
-    ("answer", "said"),
-    [
-        (s3.refused(301, "PermanentRedirect"), "set AWS_ENDPOINT_URL to where it leads"),
-        (lambda handler, _: handler.answer(200, [], b"<html><title>Sign in</title></html>"), "is not S3"),
-    ],
-)
-def test_what_answers_in_the_place_of_s3_is_named(store, proxy, monkeypatch, answer, said):
-    monkeypatch.setitem(s3.FAULTS, "other", answer)
+@pytest.mark.parametrize("said", OTHERS)
+def test_what_answers_in_the_place_of_s3_is_named(store, proxy, monkeypatch, said):
+    monkeypatch.setitem(s3.FAULTS, "other", OTHERS[said])
     proxy.rate, proxy.faults = 1, ["other"]
     for ask in (lambda: list(store.list()), lambda: store.get_bytes("a"), lambda: store.put("a", b"1")):
         with pytest.raises(ConfigError, match=said):
@@ -295,9 +292,6 @@ def test_a_server_that_is_not_there_is_named_without_its_password(proxy, monkeyp
     with pytest.raises(PerennialError, match=r"cannot be reached.*AWS_ENDPOINT_URL") as caught:
         open_store("s3://bucket").get_bytes("key")
     assert "planted-word" not in str(caught.value)
-
-
-ODD = ("s3://bucket/key?a=word", "s3://bucket/key#word", "s3://bucket//key")  # DVC takes the last two as names
 
 
 @pytest.mark.parametrize("url", ["s3://", "s3:///key", "s3://user:word@bucket/key", *ODD])

@@ -204,6 +204,9 @@ class _Tags:
         parts = TAG.fullmatch(tag)
         if parts is None or parts["name"] != self.artifact:
             return
+        if parts["stage"] == CHAMPION and not parts["number"]:  # `gto assign --simple true`
+            log.warning("the tag %s is left out, although GTO counts it: it has no number", printable(tag))
+            return
         # No new tag may have the name of any there is.
         if parts["version"]:
             self.taken.append(_order(parts["version"]))
