@@ -135,7 +135,7 @@ def decide_each() -> Iterator[dict[str, Figures]]:
     for seed in range(TRAININGS):
         train(chosen.model_copy(update={"train": chosen.train.model_copy(update={"seed": seed})}))
         evaluate(chosen)
-        scored = predictions.read(paths.predictions)
+        scored = predictions.read(paths.predictions).judged()
         candidate = Champion.of(scored, commit=str(seed), version=f"v0.0.{seed}")
         decisions = {}
         for name in OPPONENTS:

@@ -73,6 +73,24 @@ def evaluated_in(folder: Path, world: World, sizes: Mapping[Split, int] = SIZES,
     return folder
 
 
+def test_examples_for_audit_are_scored_apart(config: Config, world: World) -> None:
+    change_params(Path("params.yaml"), {"evaluate.audit_fraction": 0.3})
+    evaluate(load_config(Path("params.yaml")))
+    metrics, audit = (
+        documents.read_json(config.paths.metrics),
+        documents.read_json(config.paths.metrics)["audit"],
+    )
+    every = predictions.read(config.paths.predictions)
+    judged = every.judged()
+    assert audit["examples"] + metrics["examples"] == len(every.labels) == SIZES["test"]
+    assert 15 <= audit["examples"] <= 47
+    assert metrics["accuracy"] == pytest.approx((judged.predicted == judged.labels).mean())
+    right = int((every.predicted == every.labels).sum()) - int((judged.predicted == judged.labels).sum())
+    assert audit["correct"] == right
+    rows = np.loadtxt(config.paths.confusion, delimiter=",", dtype=str)
+    assert len(rows) - 1 == metrics["examples"]
+
+
 def test_calibration_divides_the_logits_by_the_temperature(calibrated: Path, world: World) -> None:
     found = documents.read_json(calibrated / PATHS.metrics)
     temperature = found["calibration"]["temperature"]
@@ -108,7 +126,7 @@ def test_what_is_not_sure_enough_is_unknown(world: World, tmp_path: Path) -> Non
     sizes = {**SIZES, "validation": 100}
     folder = evaluated_in(tmp_path, replace(world, labels=labels % 10), sizes, **options)
     found = documents.read_json(folder / PATHS.metrics)["abstention"]
-    scored = predictions.read(folder / PATHS.predictions)
+    scored = predictions.read(folder / PATHS.predictions).judged()
     kept = scored.p >= found["threshold"]
     assert 0 < found["answered"] == kept.sum() < SIZES["test"] == found["examples"]
     assert found["wrong"] == (scored.predicted != scored.labels)[kept].sum()

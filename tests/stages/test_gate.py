@@ -418,6 +418,21 @@ def test_examples_that_the_champion_was_trained_on_do_not_count(load: Callable[.
     assert champion["unbiased"] == {"examples": 150, "correct": 90, "accuracy": 0.6, "low": low, "high": high}
 
 
+def test_examples_for_audit_decide_nothing_and_score_the_champion(load: Callable[..., Config]) -> None:
+    config = load(**{"gate.min_accuracy": None})
+    audit = np.arange(EXAMPLES) < 200
+    parts = np.where(audit, unbiased.NO_PART, unbiased.CHOSE).astype(np.int8)
+    write_candidate(config, Model(wrong=(range(150),)), audit=audit)  # wrong only where nobody looks
+    write_champion(config, as_champion(Model(wrong=(range(160, 260),), digest="old"), parts=parts))
+    gate(config)
+    decision = documents.read_json(config.paths.decision)
+    compared = decision["comparison"]
+    assert (compared["examples"], compared["won"], compared["lost"]) == (800, 60, 0)
+    assert decision["promote"] is True
+    found = decision["champion"]["unbiased"]
+    assert (found["examples"], found["correct"]) == (200, 160)
+
+
 def test_a_champion_that_was_trained_on_every_test_example_cannot_be_compared(load) -> None:
     config = load(**{"gate.min_accuracy": None})
     write_candidate(config, BETTER)

@@ -1,14 +1,21 @@
 """Evaluate the trained model on the test split, which no earlier stage reads for a decision."""
 
+import hashlib
 import logging
 import time
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from perennial.base import files
 from perennial.base.config import Config
 from perennial.base.devices import cluster, devices
-from perennial.model.evaluation import diagnostics, label_errors, metrics, plots, split
+from perennial.base.errors import DataError
+from perennial.data.records import columns, manifest
+from perennial.model.evaluation import diagnostics, label_errors, metrics, plots, split, unbiased
 from perennial.model.evaluation.scoring import MultilabelScores
 from perennial.model.evaluation.split import SplitResult
 from perennial.model.models import model_folder
@@ -35,13 +42,31 @@ def evaluate(config: Config) -> None:
     names = devices.configure(*devices.select(config.evaluate.devices, key="evaluate.devices"))
     load, mirror = partial(model_folder.load, config.paths.model), config.export.mirror
     result = split.evaluate(config, "test", load, names, mirror=mirror)
-    found = _write(config, result)
+    audit = None
+    if config.evaluate.audit_fraction:
+        chosen = _audited(config)
+        right = result.right[chosen]
+        result, audit = result.without(chosen), unbiased.score(int(right.sum()), len(right))
+    found = _write(config, result, audit)
     _log_abstention(result)
     log.info(
         "evaluated %d examples on %s in %.1f s: %s", result.scores.examples, ", ".join(names),
         time.monotonic() - started,
         ", ".join(f"{shown} {found[name]:.4f}" for name, shown in SHOWN.items() if name in found),
     )  # fmt: skip
+
+
+def _audited(config: Config) -> NDArray[np.bool_]:
+    """The test examples that no decision reads, mask [N]."""
+    folder, fraction = config.paths.records, config.evaluate.audit_fraction
+    images = columns.examples(folder, manifest.load(folder), "test")
+    chosen = unbiased.audited((hashlib.sha256(image).digest() for _, image in images), fraction)
+    if chosen.all():
+        raise DataError(
+            f"evaluate.audit_fraction {fraction:g} leaves none of {len(chosen)} test examples to decide by; "
+            "nothing was written; lower it, or set 0"
+        )
+    return chosen
 
 
 def _log_abstention(result: SplitResult) -> None:
@@ -62,8 +87,8 @@ def _log_abstention(result: SplitResult) -> None:
     )  # fmt: skip
 
 
-def _write(config: Config, result: SplitResult) -> dict[str, Any]:
-    """Write all files, metrics last."""
+def _write(config: Config, result: SplitResult, audit: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Write all files, metrics last; `audit` is the score on examples that no decision reads."""
     predictions, paths = result.predictions, config.paths
     reliability, abstention = result.reliability(config.evaluate.calibration_bins), result.abstention()
     found = metrics.of_result(result, config.evaluate)
@@ -80,14 +105,14 @@ def _write(config: Config, result: SplitResult) -> dict[str, Any]:
     # For `dvc metrics` and `dvc exp show`, which show a column for each value.
     shown = {name: found[name] for name in SCORES if name in found}
     files.write_json(paths.scores, {**shown, "calibration_error": reliability.ece})
-    more = {} if abstention is None else {"abstention": abstention}
+    more = {name: value for name, value in (("audit", audit), ("abstention", abstention)) if value is not None}
     files.write_json(paths.metrics, {**found, **more, "data": predictions.data, "model": predictions.model})
     return found
 
 
 def _confusion(config: Config, result: SplitResult, title: str) -> tuple[bytes, plots.Plot]:
     """The confusions as CSV, and their picture; of several labels, the curves of precision over recall."""
-    scores, judged = result.scores, result.predictions
+    scores, judged = result.scores, result.predictions.judged()
     if isinstance(scores, MultilabelScores):
         table = diagnostics.co_confusion_csv(judged.labels, judged.predicted, judged.classes)
         return table, plots.precision_recall(judged.labels, judged.probabilities, judged.classes, title=title)

@@ -51,7 +51,7 @@ def gate(config: Config, *, inputs: Mapping[str, Any] | None = None) -> None:
 def _candidate(config: Config, champion: Champion | None) -> Candidate:
     paths = config.paths
     metrics = documents.read_checked(paths.metrics, MainMetrics, ADVICE)
-    top = predictions.read(paths.predictions)
+    top = predictions.read(paths.predictions).judged()
     if (top.model, top.data) != (metrics.model, metrics.data):
         raise DataError(
             f"{paths.predictions} is of model {top.model} and data {top.data}, {paths.metrics} of model "
@@ -122,11 +122,11 @@ def _against(
     rows, _, right = comparison.correct(top, champion)
     if not len(rows):
         return None, None
-    labels, classes = top.labels[rows], len(top.classes)
+    labels, numbers, classes = top.labels[rows], top.numbers[rows], len(top.classes)
     if top.multilabel:
         theirs = label_comparison.probabilities(top, champion)[rows]
         return label_comparison.scores(labels, theirs, bins=bins), label_comparison.compare(top, champion)
-    p, p_true = champion.p[rows], champion.p_true[rows]
+    p, p_true = champion.p[numbers], champion.p_true[numbers]
     scores = comparison.scores(labels, right, p, p_true, classes=classes, bins=bins)
     return scores, comparison.compare(top, champion)
 

@@ -14,7 +14,7 @@ def evaluation() -> Callable[..., EvaluateConfig]:
     def change(**values: object) -> EvaluateConfig:
         usual = {
             "batch_size": 256, "devices": "auto", "calibration_bins": 15, "confidence_level": 0.95,
-            "calibrate": False, "max_error": None,
+            "audit_fraction": 0.0, "calibrate": False, "max_error": None,
         }  # fmt: skip
         return EvaluateConfig.model_validate({**usual, **values})
 

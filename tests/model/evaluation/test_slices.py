@@ -47,6 +47,19 @@ def test_predictions_without_slices_have_no_array_more(tmp_path: Path) -> None:
         assert "slice_names" not in found
 
 
+def test_decisions_read_no_prediction_on_examples_for_audit(tmp_path: Path) -> None:
+    audit = np.array([False, True, False])
+    written = scored(slices=slices.find(["site"], ROWS), audit=audit)
+    written.write(tmp_path / "p.npz")
+    every = predictions.read(tmp_path / "p.npz")
+    found = every.judged()
+    assert (found.labels.tolist(), found.predicted.tolist(), found.numbers.tolist()) == ([0, 0], [0, 1], [0, 2])
+    assert found.slices[0].of.tolist() == [0, 0]
+    assert every.labels.tolist() == found.split_labels.tolist() == [0, 1, 0]
+    assert found.audit is None
+    assert found.judged() is found
+
+
 def test_scores_by_slice_have_wilsons_interval() -> None:
     found = slices.scores(slices.find(["site"], ROWS), np.array([True, True, False]), 0.95)
     assert found["site"]["south"] == {"examples": 1, "accuracy": 1.0, "low": pytest.approx(0.2065, abs=1e-4),

@@ -1,5 +1,7 @@
 """The score of a champion on test examples that played no part in choosing it."""
 
+import hashlib
+
 import numpy as np
 import pytest
 
@@ -30,9 +32,27 @@ def test_an_image_in_another_file_is_known_by_its_pixels() -> None:
     assert unbiased.parts(now, before).tolist() == [unbiased.TRAINED]
 
 
-def test_each_example_that_joined_played_no_part() -> None:
+def test_examples_that_the_decision_did_not_read_played_no_part() -> None:
+    before = index(("train", 1), ("test", 2), ("test", 3))
+    now = index(("test", 2), ("test", 3))
+    audit = np.array([False, True])
+    assert unbiased.parts(now, before, audit).tolist() == [unbiased.CHOSE, unbiased.NO_PART]
+
+
+def test_an_example_that_joined_played_no_part_whether_it_is_for_audit_or_not() -> None:
     before, now = index(("train", 1), ("test", 2)), index(("test", 2), *(("test", new) for new in range(3, 60)))
-    assert (unbiased.parts(now, before) == unbiased.NO_PART).sum() == 57
+    digests = [hashlib.sha256(bytes([new])).digest() for new in range(3, 60)]
+    assert 0 < unbiased.audited(digests, 0.2).sum() < len(digests)
+    found = unbiased.parts(now, before, np.array([False]))
+    assert (found == unbiased.NO_PART).sum() == len(digests)  # each once
+
+
+def test_images_for_audit_are_chosen_by_their_digests_alone() -> None:
+    digests = [hashlib.sha256(bytes([number % 256, number // 256])).digest() for number in range(2000)]
+    chosen, more = unbiased.audited(digests, 0.2), unbiased.audited(digests, 0.3)
+    assert chosen.mean() == pytest.approx(0.2, abs=0.03)
+    assert more[chosen].all()
+    assert unbiased.audited(digests[::-1], 0.2).tolist() == chosen[::-1].tolist()
 
 
 def test_an_image_that_was_both_trained_on_and_tested_was_trained_on() -> None:

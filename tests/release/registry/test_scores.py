@@ -87,17 +87,21 @@ def pushed(config: Config, run: str, minute: int) -> None:
     git("commit", "-qm", run, date=f"2026-11-29T02:{minute:02}:00Z")
 
 
+def test_the_score_on_examples_for_audit_is_known_at_once(recorded):
+    assert scores.of_version(recorded(), registry({"audit": MORE}), "v0.0.1")["unbiased"] == MORE
+
+
 def test_the_score_in_office_is_of_what_joined_each_night_by_that_nights_champion(load):
-    """A year in short: promotions, nights without one, and a rollback."""
+    """A year in short: promotions, nights without one, examples for audit, and a rollback."""
     config, random = load(), np.random.default_rng(7)
     right = random.random((9, 400)) < np.linspace(0.5, 0.95, 9)[:, None]  # of each version on each example
-    known, champion = 100, 0
-    facts: list[dict[str, Any]] = [{}]
+    audited, known, champion = np.arange(400) % 5 == 0, 100, 0
+    facts: list[dict[str, Any]] = [{"audit": unbiased.score(int(right[0, :100][audited[:100]].sum()), 20)}]
     started, expected = [100], [0, 0]
     git("init", "-q")
     for night in range(24):
         before, known = known, known + 7
-        fresh = np.arange(400) >= started[champion]
+        fresh = audited | (np.arange(400) >= started[champion])
         fresh[known:] = False
         score = unbiased.score(int(right[champion, fresh].sum()), int(fresh.sum()))
         files.write_json(config.paths.decision, decision(f"v0.0.{champion + 1}", score).as_json())
@@ -107,8 +111,10 @@ def test_the_score_in_office_is_of_what_joined_each_night_by_that_nights_champio
         if night == 16:
             champion -= 1  # a rollback: no tag has the last score of the version that was in office
         elif night % 4 == 2:
+            old = audited & (np.arange(400) < known)
             facts.append({"opponent": f"v0.0.{champion + 1}", "opponent_unbiased": score})
             champion, started = len(facts) - 1, [*started, known]
+            facts[-1]["audit"] = unbiased.score(int(right[champion, old].sum()), int(old.sum()))
     config.paths.decision.unlink()
     found = scores.in_office(config, registry(*facts))
     assert (found["correct"], found["examples"]) == tuple(expected)
@@ -118,8 +124,7 @@ def test_the_score_in_office_is_of_what_joined_each_night_by_that_nights_champio
 
 def test_a_score_in_office_that_is_not_possible_or_of_few_examples_is_not_shown(load):
     term = {"opponent": "v0.0.1", "opponent_unbiased": MORE}
-    more = {"opponent": "v0.0.1", "opponent_unbiased": {"examples": 5, "correct": 6}}
-    assert scores.in_office(load(), registry({}, more)) == unbiased.score(0, 0)
+    assert scores.in_office(load(), registry({"audit": MOST}, term)) == unbiased.score(0, 0)
     assert scores.in_office(load(), registry({}, term)) == MORE
     found = scores.of_version(load(), registry({}, {"opponent": "v0.0.1", "opponent_unbiased": FEW}), "v0.0.1")
     assert not any("in office" in line for line in scores.lines(found))
@@ -136,7 +141,7 @@ def test_each_recorded_decision_is_a_comparison(recorded):
     config = recorded((decision(), 1), (decision(), 2))
     first = registry({"comparison": 1})
     assert scores.facts(config, decision("v0.0.1", MORE), first, "night-9") == {
-        "examples": 2000, "comparison": 3, "negative_flips": None, "opponent_unbiased": MORE,
+        "examples": 2000, "comparison": 3, "negative_flips": None, "audit": None, "opponent_unbiased": MORE,
     }  # fmt: skip
     judged = decision().model_copy(update={"comparison": {"negative_flips": 0.012}})
     facts = scores.facts(config, judged, first, "night-9")

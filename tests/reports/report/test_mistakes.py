@@ -29,7 +29,7 @@ def predicted(folder, data=None):
     Predictions(
         labels=LABELS, probabilities=P, classes=CLASSES, split="test", data=data, split_digest="", model=""
     ).write(file)
-    return predictions.read(file)
+    return predictions.read(file).judged()
 
 
 def confident(found, folder, most=9):

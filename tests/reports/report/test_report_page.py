@@ -139,7 +139,7 @@ def test_the_page_says_what_the_results_say(config, name):
 
 
 def test_candidate_and_champion_stand_side_by_side_with_the_examples_that_changed_sides(config):
-    scored = predictions.read(config.paths.predictions)
+    scored = predictions.read(config.paths.predictions).judged()
     theirs = scored.predicted.copy()
     right = np.flatnonzero(scored.predicted == scored.labels)[:3]
     theirs[right] = (scored.labels[right] + 1) % len(scored.classes)

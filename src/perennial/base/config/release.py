@@ -31,6 +31,7 @@ class EvaluateConfig(Section):
     devices: Devices = option("auto", "auto, cpu:N, gpu:N or gpu:0,2; does not change scores")
     calibration_bins: int = option(15, "confidence bins of the reliability diagram and of ECE", ge=1, le=100)
     confidence_level: float = option(0.95, "confidence of all intervals", gt=0, lt=1)
+    audit_fraction: float = option(0.0, "share of the test split that no decision reads; 0: none", ge=0, le=0.9)
     calibrate: bool = option(False, "fit a temperature on validation, so that 0.9 is right 9 times in 10")
     max_error: float | None = option(
         None, "share of wrong answers; null: no image gets unknown", ge=0.0001, le=0.5

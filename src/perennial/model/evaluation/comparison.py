@@ -190,26 +190,26 @@ def correct(candidate: Predictions, champion: Champion) -> Sides:
     An example that the champion was trained on shows nothing, and would favour it: it may be a test example now
     because the class grew, another share is held out, or somebody moved it.
     """
-    same = len(champion.predicted) == len(candidate.labels)
+    same = len(champion.predicted) == len(candidate.split_labels)
     if champion.split_digest != candidate.split_digest or not same:
         raise DataError(
             f"the champion {champion.version} was scored on the test split {champion.split_digest}, the "
             f"candidate on {candidate.split_digest}; `dvc repro champion` scores the champion on that one"
         )
-    ours, theirs = candidate.right, _right(candidate, champion)
+    ours, theirs = candidate.right, _right(candidate, champion)[candidate.numbers]
     rows = np.arange(len(ours))
     if len(champion.parts):
-        rows = np.flatnonzero(champion.parts != unbiased.TRAINED)
+        rows = np.flatnonzero(champion.parts[candidate.numbers] != unbiased.TRAINED)
     return Sides(rows, ours[rows], theirs[rows])
 
 
 def _right(candidate: Predictions, champion: Champion) -> NDArray[np.bool_]:
     """Whether the champion is right on each example of the split."""
     if candidate.multilabel:
-        return predictions.right(aligned(champion.predicted, candidate, champion), candidate.labels)
+        return predictions.right(aligned(champion.predicted, candidate, champion), candidate.split_labels)
     index = {name: number for number, name in enumerate(candidate.classes)}
     names = np.array([index.get(name, -1) for name in champion.classes], np.int64)
-    return predictions.right(names[champion.predicted], candidate.labels)
+    return predictions.right(names[champion.predicted], candidate.split_labels)
 
 
 def aligned(values: NDArray[Any], candidate: Predictions, champion: Champion) -> NDArray[Any]:

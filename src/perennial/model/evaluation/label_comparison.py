@@ -62,7 +62,8 @@ def compare(candidate: Predictions, champion: Champion) -> Comparison:
 
 def probabilities(candidate: Predictions, champion: Champion) -> NDArray[np.float32]:
     """The champion's probabilities of the candidate's examples and classes."""
-    return comparison.aligned(cast(NDArray[np.float32], champion.probabilities), candidate, champion)
+    found = comparison.aligned(cast(NDArray[np.float32], champion.probabilities), candidate, champion)
+    return cast(NDArray[np.float32], found[candidate.numbers])
 
 
 def _classes(
@@ -71,7 +72,7 @@ def _classes(
     """The classes that have examples."""
     labels, ours = candidate.labels[rows], candidate.probabilities[rows]
     theirs = probabilities(candidate, champion)[rows]
-    answers = comparison.aligned(champion.predicted, candidate, champion)[rows]
+    answers = comparison.aligned(champion.predicted, candidate, champion)[candidate.numbers][rows]
     right, known = candidate.predicted[rows] & labels, answers & labels
     won, lost = (right > known).sum(axis=0), (known > right).sum(axis=0)
     # Enough for a p-value of 0.025 after the correction for the number of classes.

@@ -72,14 +72,15 @@ def above_chance(predictions: Predictions) -> bool:
 def described(folder: Path, predictions: Predictions, known: Mapping[int, str] | None = None) -> dict[str, Any]:
     """The content of label_errors.json: the count, and the first 500 with their image names (`known`: of all).
 
-    A model that is not clearly better than chance says nothing about labels: none is listed. Of several labels
-    an image, `kind` is missing or superfluous.
+    A model that is not clearly better than chance says nothing about labels: none is listed. Examples that no
+    decision reads are left out. Of several labels an image, `kind` is missing or superfluous.
     """
+    predictions = predictions.judged()
     labels, several, above = predictions.labels, predictions.multilabel, above_chance(predictions)
     found: list[tuple[int, int]] = []
     if above:
         found = find_labels(predictions) if several else find(labels, predictions.probabilities)
-    numbers = [example for example, _ in found[:LISTED]]
+    numbers = [int(predictions.numbers[example]) for example, _ in found[:LISTED]]
     names = known or dict(_names(folder, predictions, numbers))
     superfluous = sum(int(labels[pair]) for pair in found) if several else 0
     return {

@@ -18,13 +18,13 @@ from perennial.model.evaluation.split import SplitResult
 
 
 def of_result(result: SplitResult, config: EvaluateConfig) -> dict[str, Any]:
-    """Metrics of an evaluated model as JSON values."""
-    found, scores, bins = result.predictions, result.scores, config.calibration_bins
+    """Metrics of an evaluated model as JSON values, on the examples that decisions read."""
+    judged, scores, bins = result.predictions.judged(), result.scores, config.calibration_bins
     calibration = result.reliability(bins)
     if isinstance(scores, ExampleScores):
         temperature = result.calibration(bins)
-        return compute(scores, found.classes, calibration, config, found.slices, temperature)
-    return of_labels(found, scores.losses, calibration, config)
+        return compute(scores, judged.classes, calibration, config, judged.slices, temperature)
+    return of_labels(judged, scores.losses, calibration, config)
 
 
 def compute(

@@ -5,10 +5,10 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +51,8 @@ class Predictions:
     model: str  # digest of the weights
     slices: tuple[Slices, ...] = ()  # of the columns of a table of labels
     thresholds: NDArray[np.float32] | None = None  # [classes], of several labels an image
+    audit: NDArray[np.bool_] | None = None  # examples that no decision reads; None: none, or they are left out
+    whole: Self | None = None  # the predictions that these are a part of
 
     @property
     def multilabel(self) -> bool:
@@ -82,6 +84,29 @@ class Predictions:
         """Whether the prediction for each example is its label, or exactly its labels."""
         return right(self.predicted, self.labels)
 
+    @property
+    def split_labels(self) -> Labels:
+        """The labels of all examples of the split."""
+        return self.labels if self.whole is None else self.whole.labels
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """The number of each example in its split."""
+        if self.whole is None or self.whole.audit is None:
+            return np.arange(len(self.labels))
+        return np.flatnonzero(~self.whole.audit)
+
+    def judged(self) -> Self:
+        """The predictions on the examples that decisions read."""
+        if self.audit is None:
+            return self
+        rows = np.flatnonzero(~self.audit)
+        slices = tuple(each.at(rows) for each in self.slices)
+        return replace(
+            self, labels=self.labels[rows], probabilities=self.probabilities[rows], slices=slices, audit=None,
+            whole=self,
+        )  # fmt: skip
+
     def write(self, file: Path) -> None:
         """Write a NumPy archive; equal predictions give equal bytes."""
         content = archived(
@@ -95,6 +120,7 @@ class Predictions:
             model=np.array(self.model),
             **({} if self.thresholds is None else {"thresholds": self.thresholds}),
             **slicing.arrays(self.slices),
+            **({} if self.audit is None else {"audit": self.audit}),
         )
         files.write_bytes(file, content)
 
@@ -119,7 +145,7 @@ def read(file: Path) -> Predictions:
         return Predictions(
             labels=labels, probabilities=probabilities, classes=classes, split=str(found["split"]),
             data=str(found["data"]), split_digest=str(found["split_digest"]), model=str(found["model"]),
-            slices=slicing.of_arrays(found), thresholds=thresholds,
+            slices=slicing.of_arrays(found), thresholds=thresholds, audit=found.get("audit"),
         )  # fmt: skip
 
 

@@ -162,6 +162,7 @@ class Metrics(MainMetrics):
     confidence_level: Share
     calibration: Calibration
     per_class: dict[str, ClassMetrics]
+    audit: UnbiasedScore | None = None  # on examples that no decision reads
     slices: dict[str, dict[str, SliceMetrics]] = Field(default_factory=dict)  # by column and value
 
 

@@ -1,8 +1,8 @@
 """Scores of logits, independent of the batch size: accuracy, loss and top-5 accuracy, or average precision."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
@@ -25,6 +25,11 @@ class _Scored:
 
     labels: NDArray[Any]  # as in `records.pipeline.batches`
     losses: NDArray[np.float64]  # [N], cross-entropy in nats; of several labels, the mean over the classes
+
+    def at(self, rows: NDArray[np.bool_]) -> Self:
+        """The scores of some of the examples, mask [N]."""
+        every = {name: each[rows] for name, each in vars(self).items() if isinstance(each, np.ndarray)}
+        return replace(self, **every)
 
     @property
     def examples(self) -> int:

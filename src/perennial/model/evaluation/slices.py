@@ -2,8 +2,8 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,10 @@ class Slices:
     def names(self) -> tuple[str, ...]:
         """The names of the slices, such as `site: north`."""
         return tuple(f"{self.column}: {value}" for value in self.values)
+
+    def at(self, rows: NDArray[np.int64]) -> Self:
+        """The same slices of some of the examples."""
+        return replace(self, of=self.of[rows])
 
 
 def find(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[Slices, ...]:

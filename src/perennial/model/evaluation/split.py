@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import keras
 import numpy as np
@@ -43,12 +43,23 @@ class SplitResult:
     validation: Answered | None = None  # on which the threshold of `confidence` was chosen here
     before: NDArray[np.float32] | None = None  # [N], largest probabilities without it
 
+    def without(self, audit: NDArray[np.bool_]) -> Self:
+        """The result with the scores on the other examples than these, of which no decision reads any."""
+        before = None if self.before is None else self.before[~audit]
+        predictions = replace(self.predictions, audit=audit)
+        return replace(self, predictions=predictions, scores=self.scores.at(~audit), before=before)
+
+    @property
+    def right(self) -> NDArray[np.bool_]:
+        """Whether the answer on each example is its label, or exactly its labels."""
+        return self.predictions.judged().right
+
     def reliability(self, bins: int) -> Reliability:
         """Reliability of the predictions in equal bins of probability; of several labels, of every class."""
-        found = self.predictions
-        if found.multilabel:
-            return diagnostics.reliability(found.probabilities.ravel(), found.labels.ravel() == 1, bins=bins)
-        return self._reliability(found.p, bins)
+        judged = self.predictions.judged()
+        if judged.multilabel:
+            return diagnostics.reliability(judged.probabilities.ravel(), judged.labels.ravel() == 1, bins=bins)
+        return self._reliability(judged.p, bins)
 
     def calibration(self, bins: int) -> dict[str, float]:
         """The temperature, and the ECE without it; empty for a model that was not calibrated."""
@@ -61,7 +72,8 @@ class SplitResult:
         """To which images the model says unknown, as `results.AbstentionMetrics`; None if it answers all."""
         if (chosen := self.confidence.abstention) is None:
             return None
-        found = confidence.answered(self.predictions.p, self.predictions.right, chosen.threshold)
+        judged = self.predictions.judged()
+        found = confidence.answered(judged.p, judged.predicted == judged.labels, chosen.threshold)
         validation = {"validation": asdict(self.validation)} if self.validation else {}
         return {
             **chosen.model_dump(), **asdict(found), "coverage": found.coverage, "error": found.error,
@@ -69,7 +81,8 @@ class SplitResult:
         }  # fmt: skip
 
     def _reliability(self, probabilities: NDArray[np.float32], bins: int) -> Reliability:
-        return diagnostics.reliability(probabilities, self.predictions.right, bins=bins)
+        judged = self.predictions.judged()
+        return diagnostics.reliability(probabilities, judged.predicted == judged.labels, bins=bins)
 
 
 def evaluate(

@@ -1,11 +1,12 @@
 """The score of a champion on test examples that played no part in choosing it.
 
 The test split chooses the champion, so its score there is too high: the luckiest of many wins. Examples that
-joined the split later do not know it.
+joined the split later, and those that no decision reads (`evaluate.audit_fraction`), do not know it.
 Compare A. Blum and M. Hardt, The Ladder, 2015; C. Dwork et al., The reusable holdout, Science 349, 2015.
 """
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,18 +18,32 @@ from perennial.model.evaluation import intervals
 NO_PART, CHOSE, TRAINED = 0, 1, 2  # of a test example in a version
 ENOUGH = 100  # examples from which on the score is shown
 UNKNOWN = "not known yet"
+SALT = b"audit:"
 
 
-def parts(now: NDArray[np.void], before: NDArray[np.void]) -> NDArray[np.int8]:
+def audited(digests: Iterable[bytes], fraction: float) -> NDArray[np.bool_]:
+    """Choose the examples of a test split that no decision reads, by the SHA-256 of their images, mask [N].
+
+    An image stays chosen while others join or leave, and with a larger fraction.
+    """
+    ranks = [hashlib.sha256(SALT + digest).digest()[:8] for digest in digests]
+    return np.array([int.from_bytes(rank, "big") < fraction * 2**64 for rank in ranks], np.bool_)
+
+
+def parts(
+    now: NDArray[np.void], before: NDArray[np.void], audit: NDArray[np.bool_] | None = None
+) -> NDArray[np.int8]:
     """The part that each test example of the index `now` played in a version with the index `before`, [N].
 
-    NO_PART: its image was in none of the version's splits; CHOSE: in its test split, by which it was chosen;
-    TRAINED: in its training or validation split. Images are the same if their files or their pixels are. The
-    indices are those of `image_index`.
+    NO_PART: its image was in none of the version's splits, or its decision did not read it (`audit`, a mask of
+    the version's test split); CHOSE: in its test split, by which it was chosen; TRAINED: in its training or
+    validation split. Images are the same if their files or their pixels are. The indices are those of
+    `image_index`.
     """
     test, own = now[now["split"] == SPLITS.index("test")], before["split"] == SPLITS.index("test")
+    chose = before[own] if audit is None else before[own][~audit]
     found = np.full(len(test), NO_PART, np.int8)
-    for part, entries in ((CHOSE, before[own]), (TRAINED, before[~own])):
+    for part, entries in ((CHOSE, chose), (TRAINED, before[~own])):
         found[among(test, entries)] = part
     return found
 

@@ -16,6 +16,7 @@ from perennial.base.config.training import TrainConfig
 from perennial.base.layout import Project
 from perennial.base.project import own_components
 from perennial.data.records.manifest import Manifest
+from perennial.model.evaluation import unbiased
 from perennial.model.evaluation.results import Metrics, TrainingRecord
 from perennial.model.models.model_folder import Description
 
@@ -61,6 +62,7 @@ def model_card(
         "mirrored": description.mirror or network_facts(description.name).mirrors,
         "pretrained": None if description.pretrained is None else description.pretrained.model_dump(),
         "test": {name: scores[name] for name in SCORES if scores[name] is not None},
+        "unbiased": scores["audit"],
         **({} if metrics.abstention is None else {"abstention": scores["abstention"]}),
         **{name: scores[name] for name in ("intervals", "confidence_level", "calibration", "per_class")},
         **({"thresholds": metrics.thresholds} if metrics.thresholds else {}),
@@ -96,6 +98,7 @@ def markdown(card: Mapping[str, Any], formats: Sequence[tuple[str, str, str, int
         undefined=jinja2.StrictUndefined,
     )
     templates.filters["text"] = escape
+    templates.globals["unbiased"] = unbiased.text
     parameters = documents.flattened(card["training"]["parameters"], "train.")
     return templates.get_template(TEMPLATE).render(card=card, formats=formats, parameters=parameters)
 

@@ -14,11 +14,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from perennial.base import documents
 from perennial.base.config import Config
 from perennial.base.errors import PerennialError
 from perennial.base.project.git import Repository
 from perennial.model.evaluation import unbiased
-from perennial.model.evaluation.results import Decision, UnbiasedScore, named_score
+from perennial.model.evaluation.results import Decision, Metrics, UnbiasedScore, named_score
 from perennial.release.gate import compared
 from perennial.release.registry import checkout_state, run_records
 from perennial.release.registry.versions import Registry
@@ -38,9 +39,20 @@ def facts(config: Config, decision: Decision, registry: Registry, run: str) -> d
         "examples": decision.candidate.examples,
         "comparison": _number(config, registry, run),
         "negative_flips": (decision.comparison or {}).get("negative_flips"),
+        "audit": _audit(config, decision),
         "opponent_unbiased": champion.unbiased.model_dump() if champion and champion.unbiased else None,
         **({"compared": compared.facts(decision)} if decision.budget else {}),
     }
+
+
+def _audit(config: Config, decision: Decision) -> dict[str, Any] | None:
+    """The score of this checkout's model on test examples that no decision reads."""
+    try:
+        metrics = documents.read_checked(config.paths.metrics, Metrics, "`dvc repro evaluate` makes it")
+    except PerennialError:
+        return None
+    same = metrics.model == decision.candidate.model
+    return metrics.audit.model_dump() if same and metrics.audit else None
 
 
 def _number(config: Config, registry: Registry, run: str) -> int:
@@ -103,9 +115,14 @@ def in_office(config: Config, registry: Registry) -> dict[str, Any]:
     """
     in_tags = [(each.facts.get("opponent"), each.facts.get("opponent_unbiased")) for each in registry.versions]
     terms = dict(reversed([*_valid(in_tags), *_valid(_decided(config))]))  # the first of each version counts
-    # Others were written by hand.
-    counted = [term for term in terms.values() if 0 <= term.correct <= term.examples]
-    return unbiased.score(sum(term.correct for term in counted), sum(term.examples for term in counted))
+    for_audit = dict(_valid((each.name, each.facts.get("audit")) for each in registry.versions))
+    right, examples = 0, 0
+    for name, term in terms.items():
+        old = for_audit.get(name, UnbiasedScore(examples=0, correct=0))  # in the test split from the start
+        hits, joined = term.correct - old.correct, term.examples - old.examples
+        if 0 <= hits <= joined:  # else images were forgotten, or somebody wrote it by hand
+            right, examples = right + hits, examples + joined
+    return unbiased.score(right, examples)
 
 
 def _decided(config: Config) -> Iterator[tuple[object, object]]:
@@ -130,6 +147,7 @@ def _measured(config: Config, registry: Registry) -> Iterator[tuple[str, Unbiase
     candidates: list[tuple[object, object]] = [
         (version.facts.get("opponent"), version.facts.get("opponent_unbiased")) for version in registry.versions
     ]
+    candidates += [(version.name, version.facts.get("audit")) for version in registry.versions]
     for record in run_records.listing(config, LAST):
         opponent = (record.get("decision") or {}).get("champion") or {}
         candidates.append((opponent.get("version"), opponent.get("unbiased")))

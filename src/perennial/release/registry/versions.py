@@ -48,6 +48,7 @@ class TagFacts(documents.JsonFile):
     examples: int | None = None  # test examples
     comparison: int | None = None  # number of its decision among all that were recorded
     negative_flips: float | None = None  # share of the test examples that only its opponent got right
+    audit: dict[str, Any] | None = None  # score on test examples that no decision reads
     opponent_unbiased: dict[str, Any] | None = None
     compared: dict[str, Any] | None = None  # with its opponent, if there is a budget (gate.false_share)
     decision: dict[str, Any] | None = None

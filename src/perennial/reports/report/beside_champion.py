@@ -86,15 +86,16 @@ def changed(found: Facts, paths: Paths) -> list[ChangedExample]:
         return []
     scored, champion = found.test.predictions, found.champion
     rows, ours, theirs = correct(scored, champion)
+    numbers = scored.numbers
     records = scored_records(paths.records, paths.index, scored.data)
     return [
         ChangedExample(
-            row,
+            int(numbers[row]),
             true=named(scored.classes, scored.labels[row]),
             predicted=named(scored.classes, scored.predicted[row]),
-            by_champion=named(champion.classes, champion.predicted[row]),
+            by_champion=named(champion.classes, champion.predicted[numbers[row]]),
             won=won,
-            image=picture(records, row, scored.split),
+            image=picture(records, int(numbers[row]), scored.split),
         )
         for won, side in ((True, ours & ~theirs), (False, theirs & ~ours))
         for row in rows[side][:CHANGED].tolist()

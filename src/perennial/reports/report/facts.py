@@ -101,7 +101,7 @@ def collect(config: Config, stages: Sequence[str]) -> Facts:
 
 
 def _test(file: Path, scores: Metrics, bins: int) -> TestPredictions:
-    top = predictions.read(file)
+    top = predictions.read(file).judged()
     if (top.data, top.model) != (scores.data, scores.model):
         raise DataError(
             f"{file} is of another model or other data than the metrics; `dvc repro evaluate` makes it"

@@ -222,12 +222,12 @@ def most_confident(predictions: Predictions, records: Path, index: Path, most: i
     scored = scored_records(records, index, predictions.data)
     return [
         Mistake(
-            number,
+            int(predictions.numbers[number]),
             true=beside_champion.named(predictions.classes, predictions.labels[number]),
             predicted=beside_champion.named(predictions.classes, predictions.predicted[number]),
             p=float(predictions.probabilities[number, worst[number]]),
             p_true=None if predictions.multilabel else float(predictions.p_true[number]),
-            image=picture(scored, number, predictions.split),
+            image=picture(scored, int(predictions.numbers[number]), predictions.split),
             wrong=predictions.classes[worst[number]] if predictions.multilabel else None,
         )
         for number in chosen

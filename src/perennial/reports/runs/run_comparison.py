@@ -87,7 +87,7 @@ def _compared(a: Mapping[str, Any], b: Mapping[str, Any]) -> Comparison:
         raise DataError("one gives one label an image, the other several, so nothing of them can be compared")
     if one.split_digest != other.split_digest:
         raise DataError("they were scored on different test images, so only their intervals can be compared")
-    top, champion = other, Champion.of(one, commit="", version=a["run"])
+    top, champion = other.judged(), Champion.of(one, commit="", version=a["run"])
     if top.multilabel:  # by exact match: permutations of average precisions may take minutes
         return comparison.counted(top, champion, comparison.correct(top, champion), ())
     return comparison.compare(top, champion)
