@@ -325,6 +325,9 @@ REFUSED = {
     "bzip2": (b"BZh91AY&SY no record", {}, "a TFRecord file does not start with b'BZh91AY&SY"),
     "no bytes": (own(0) + framing.frame(b""), {}, f"{AT_1}image/encoded is missing"),
     "no example": (own(0) + framing.frame(b"\xff" * 9), {}, f"{AT_1}not a tf.Example"),
+    "two labels that differ": (
+        record(image=[JPEG], label=[1], **{"image/class/label": [0]}), {}, "image/class/label and label differ",
+    ),
     "no label": (record(image=[JPEG]), {}, "record 0 at byte 0: image/class/label is missing"),
     "a number as image": (record(image=[3], label=[1]), {}, "image is int64_list, expected bytes_list"),
     "two labels": (record(image=[JPEG], label=[1, 2]), {}, "label has 2 values, expected 1"),

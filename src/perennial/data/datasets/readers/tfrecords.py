@@ -173,19 +173,22 @@ def _value(features: Any, kind: Literal["bytes_list", "int64_list"], keys: Seque
 def _values(
     features: Any, kind: Literal["bytes_list", "int64_list"], keys: Sequence[str]
 ) -> tuple[str, Sequence[Any]]:
-    """Return the first of these features that exists, and its values."""
-    for key in keys:
-        if key in features:
-            return key, example.values_of(features, key, kind)
+    """Return the first of these features that exists, and its values; others of the kind must say the same."""
+    if there := [key for key in keys if key in features]:
+        values = example.values_of(features, there[0], kind)
+        for other in there[1:]:
+            if features[other].WhichOneof("kind") == kind and getattr(features[other], kind).value != values:
+                raise ValueError(f"{there[0]} and {other} differ; write the records again with one of them")
+        return there[0], values
     kinds = {key: (features[key].WhichOneof("kind") or "empty") for key in features}
     if any(key.startswith(OBJECTS) for key in features):
         raise ValueError(
             f"{keys[0]} is missing, but there are keys of {OBJECTS}: records of object detection, with "
             "several labels an image; export them for classification, with one label an image"
         )
-    there = listed((f"{key!r} ({kind})" for key, kind in sorted(kinds.items())), KEYS_SHOWN)
+    shown = listed((f"{key!r} ({kind})" for key, kind in sorted(kinds.items())), KEYS_SHOWN)
     raise ValueError(
-        f"{keys[0]} is missing; expected {' or '.join(keys)} as {kind}, got {there or 'no keys'}; "
+        f"{keys[0]} is missing; expected {' or '.join(keys)} as {kind}, got {shown or 'no keys'}; "
         "write the records again with these keys, or move files without labels away"
     )
 
