@@ -31,6 +31,11 @@ def lock(model: str, export: str) -> str:
     return f"stages:\n  train:\n    cmd: t\n    outs:\n{outs}"
 
 
+def mirrored(model: str, export: str) -> str:
+    """A dvc.lock whose scores are those of means over mirror images."""
+    return lock(model, export) + "  evaluate: {cmd: e, params: {params.yaml: {export.mirror: true}}}\n"
+
+
 LOCKS = {"one": lock("m1", "e1"), "two": lock("m2", "e2"), "three": lock("m3", "e3")}
 ONE, TWO, THREE = (
     Version(name=f"v0.0.{number}", commit=commit, date=number, facts={})
@@ -74,6 +79,9 @@ NEW = lock("m9", "e9")
         (NEW, (ONE, TWO), ONE, "compare again", "compared with v0.0.1, but the champion is v0.0.2 now"),
         (lock("m1", "e1"), (ONE,), None, "reject", "this is the model of the champion v0.0.1"),
         (lock("m1", "e9"), (ONE,), None, "promote", ""),
+        (mirrored("m1", "e9"), (ONE,), ONE, "promote", ""),
+        (mirrored("m1", "e9"), (ONE,), None, "compare again", "compared with no champion"),
+        (mirrored("m2", "e9"), (ONE, TWO, ONE), ONE, "promote", ""),
         (lock("m9", "e1"), (ONE,), ONE, "promote", ""),
         (lock("m2", "e2"), (ONE, TWO, ONE), ONE, "reject", "the model of v0.0.2, which was rolled back"),
         (lock("m2", "e9"), (ONE, TWO, ONE), ONE, "reject", "`perennial rollback v0.0.2` makes it champion"),
@@ -109,6 +117,7 @@ def raising(error: Exception):
         ((NEW, ONE), None, ORIGIN, ONE),
         ((lock("m2", "e9"), ONE, TWO), ONE, None, ONE),  # the champion itself
         ((lock("m2", "e9"), ONE, TWO, ONE), None, None, None),  # it was rolled back
+        ((mirrored("m2", "e9"), ONE, TWO), ONE, None, TWO),  # its scores are not the champion's
         ((NEW,), None, None, None),
         ((NEW,), ONE, None, ONE),  # the server was not asked
         ((NEW,), ONE, {}, ONE),
@@ -198,8 +207,7 @@ def test_a_champion_whose_predictions_cannot_be_fetched_is_said_before_the_train
         current_champion, "open_registry", lambda config, *, fetch: registries[id(config), fetch]
     )
     monkeypatch.setattr(current_champion.dvc_remotes, "configuration", lambda: remote)
-    for name, value in (("paths", {"predictions": path}), ("recorded", made)):
-        monkeypatch.setattr(current_champion.revision, name, {TWO.commit: value}.__getitem__)
+    monkeypatch.setattr(current_champion.revision, "recorded", {TWO.commit: made}.__getitem__)
     monkeypatch.setattr(current_champion.revision, "fetch_output", copied)
     refused = r"champion v0\.0\.2; nothing was trained"
     with pytest.raises(error, match=refused) if error else nullcontext() as said:

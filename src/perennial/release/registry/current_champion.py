@@ -11,6 +11,7 @@ from perennial.base import documents
 from perennial.base.config import Config
 from perennial.base.config.paths import FIXED
 from perennial.base.dvc import dvc_lock, dvc_remotes
+from perennial.base.dvc.dvc_lock import LockedStage
 from perennial.base.errors import DataError, PerennialError
 from perennial.base.project.pins import ChampionPin
 from perennial.model.evaluation.results import Decision
@@ -43,7 +44,7 @@ def pin(config: Config, *, fetch: bool = False) -> tuple[ChampionPin, bool]:
             )
             return old, False
         new = ChampionPin()
-    elif same := _same_output(opened, (champion, *opened.registry.rolled_back), config.paths.model):
+    elif same := _same_model(config, opened, champion, *opened.registry.rolled_back):
         log.info("the model here is that of %s, so the champion it was compared with stays pinned", same.name)
         return old, False
     else:
@@ -107,10 +108,10 @@ def judge(config: Config, opened: OpenRegistry, decision: Decision) -> tuple[Ver
     if not decision.promote:
         return "reject", verdict.sentence(decision)
     champion, rolled_back = opened.registry.champion, opened.registry.rolled_back
-    if back := _same_output(opened, rolled_back, config.paths.model):
+    if back := _same_model(config, opened, *rolled_back):
         undo = f"`perennial rollback {back.name}` makes it champion again"
         return "reject", f"this is the model of {back.name}, which was rolled back; {undo}"
-    if champion is None or not _same_output(opened, (champion,), config.paths.model):
+    if champion is None or not _same_model(config, opened, champion):
         now, pinned = champion and champion.name, ChampionPin.read().version
         if now != pinned:
             why = f"compared with {pinned or 'no champion'}, but the champion is {now or 'none'} now"
@@ -158,11 +159,25 @@ def _push(opened: OpenRegistry, remote: str, tags: Mapping[str, str]) -> None:
         raise PerennialError(f"nothing was changed: {reason}; {what_next}", kind=pushed.kind)
 
 
+def _same_model(config: Config, opened: OpenRegistry, *known: Version) -> Version | None:
+    """The version whose scores are those of this checkout's model: with its weights and `export.mirror`."""
+    ours = _mirrors(dvc_lock.here())
+    same = [each for each in known if _mirrors(_recorded(opened, each)) == ours]
+    return _same_output(opened, same, config.paths.model)
+
+
+def _mirrors(stages: Mapping[str, LockedStage]) -> bool:
+    return "evaluate" in stages and bool(stages["evaluate"].params.get(("params.yaml", "export.mirror")))
+
+
 def _same_output(opened: OpenRegistry, known: Sequence[Version], path: Path) -> Version | None:
     """The version whose output at this path has the digest of this checkout's."""
     ours = dvc_lock.digest(dvc_lock.here(), path)
     for each in known if ours else ():
-        recorded = dvc_lock.entries(opened.repository.read(each.commit, dvc_lock.FILE))
-        if dvc_lock.digest(recorded, path) == ours:
+        if dvc_lock.digest(_recorded(opened, each), path) == ours:
             return each
     return None
+
+
+def _recorded(opened: OpenRegistry, version: Version) -> Mapping[str, LockedStage]:
+    return dvc_lock.entries(opened.repository.read(version.commit, dvc_lock.FILE))
