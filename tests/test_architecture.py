@@ -41,7 +41,7 @@ LINES = {
     "base": 9_064,
     "data": 12_917,
     "model": 12_152,
-    "release": 5_403,
+    "release": 5_418,
     "stages": 1_267,
     "live": 4_472,
     "reports": 1_761,
