@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from perennial.base.config import load
 from perennial.base.errors import ConfigError, InputsChanged, Interrupted, PerennialError
+from perennial.base.project import source_code
 from perennial.cli import app
 from perennial.project.tune.training_process import LOG
 from perennial.project.tune.tune import Budget, Search, _failed, check, choose, search
@@ -67,6 +68,20 @@ def test_a_trial_leaves_its_scores_and_its_record(pipeline, forked):
     kept = {path.name for path in (found.folder / "trials" / "0000").iterdir()}
     assert kept == {"training.json", "curves", LOG}
     assert not Path("models").exists()
+
+
+def test_a_trial_that_learns_nothing_is_stopped_at_its_first_evaluation(pipeline, forked):
+    found = searched(["train.learning_rate=1e-9,1e-10"], trials=2)
+    present, other = found.study.trials()
+    assert (present.state, other.state, len(other.evaluations)) == ("finished", "stopped early", 1)
+    assert not (found.folder / "trials" / "0001" / "work").exists()
+
+
+def test_the_process_of_a_trial_imports_nothing_of_the_study():
+    """It takes a second, in each trial."""
+    files = source_code.closure(source_code.PACKAGE / "project" / "tune" / "trial.py")
+    imports = {name.split(".")[0] for file in files for name in source_code.facts(file.read_bytes()).imports}
+    assert imports & {"optuna", "sqlalchemy"} == set()
 
 
 @pytest.mark.slow

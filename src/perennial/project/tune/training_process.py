@@ -4,6 +4,7 @@ import logging
 import math
 import os
 import pickle
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -69,20 +70,35 @@ def own(config: Config, folder: Path) -> Config:
     return config.model_copy(update={"paths": replace(config.paths, **paths), "checkpoints": checkpoints})
 
 
-def run(module: str, task: object, folder: Path, limit_s: float = math.inf) -> Finished | None:
-    """Run a module's `main(...)` with a task, to its end; None if it took too long, and was interrupted."""
+def run(
+    module: str,
+    task: object,
+    folder: Path,
+    *,
+    limit_s: float = math.inf,
+    goes_on: Callable[[str], bool] = lambda line: True,  # noqa: ARG005 - whatever it prints
+) -> Finished | None:
+    """Run a module's `main(...)` with a task, to its end; None if it took too long, and was interrupted.
+
+    `goes_on` takes each line that it prints, and says whether it goes on; otherwise it is killed.
+    """
+
+    def take(line: str) -> None:
+        if not goes_on(line):
+            program.signal(signal.SIGKILL)
+
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOG).open("a", encoding="utf-8") as stream:
+        program = programs.Program(
+            [sys.executable, "-m", module],
+            env={**os.environ, "PYTHONPATH": layout.python_path()},
+            feed=True,
+            to=take,
+            log=lambda line: print(line, file=stream, flush=True),
+            grace_s=limits.SAVE_GRACE_S,
+        )
         try:
-            return programs.run(
-                [sys.executable, "-m", module],
-                limit_s=limit_s / limits.scaled(1),  # a person chose it
-                env={**os.environ, "PYTHONPATH": layout.python_path()},
-                stdin=pickle.dumps(task),
-                to=lambda line: print(line, file=stream, flush=True),
-                merged=True,
-                grace_s=limits.SAVE_GRACE_S,
-            )
+            return program.finish(pickle.dumps(task), limit_s=limit_s / limits.scaled(1))  # a person chose it
         except TimedOut:
             return None
 

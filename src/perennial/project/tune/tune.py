@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import json
 import logging
 import math
 import os
@@ -214,19 +215,43 @@ def _run(found: Search, new: Trial, budget: Budget, *, pinned: bool) -> Trial | 
         own = configuration.check(values)
     except ConfigError as error:
         return _failed(found, new, error.exit_code, str(error).replace("\n", "; "))
-    task = Task(
-        number=new.number, search=found.folder, evaluations=found.evaluations, config=own, pinned=pinned
-    )
-    done = training_process.run("perennial.project.tune.trial", task, task.folder, budget.left_s())
+    told, stopped = 0, False
+    begins_step = max(own.train.head.steps, own.train.schedule.warmup_steps)  # scores before it say little
+
+    def goes_on(line: str) -> bool:
+        nonlocal told, stopped
+        evaluation, told = json.loads(line), told + 1
+        if not stopped:
+            score, loss = evaluation[found.metric], evaluation["loss"]
+            worse = found.study.evaluated(new.number, told, score=score, loss=loss)
+            stopped = worse and evaluation["stopped_by"] is None and evaluation["step"] > begins_step
+        return not stopped
+
+    task = Task(folder=found.folder / "trials" / f"{new.number:04}", config=own, pinned=pinned)
+    program = "perennial.project.tune.trial"
+    done = training_process.run(program, task, task.folder, limit_s=budget.left_s(), goes_on=goes_on)
     if done is None:
         return None
-    if done.code:
+    if done.code and not stopped:
         ended = _failed(found, new, *training_process.failure(done))
     else:
-        ended = found.study.trials()[new.number]
-        how = f"validation {found.metric} {ended.score:.4f}" if ended.state == "finished" else ended.state
-        log.info("trial %d: %s", new.number, how)
+        ended = _ended(found, new, training_process.own(own, task.folder).paths.training, stopped=stopped)
     shutil.rmtree(task.folder / "work", ignore_errors=True)
+    return ended
+
+
+def _ended(found: Search, new: Trial, record: Path, *, stopped: bool) -> Trial:
+    """Store that a trial was stopped early, or how its training ended by its record."""
+    if stopped:
+        found.study.stop(new.number)
+    else:
+        facts = documents.read_json(record)
+        kept = next(each for each in facts["evaluations"] if each["step"] == facts["kept"])
+        scores = {"score": kept[found.metric], "loss": kept["loss"]}
+        found.study.finish(new.number, **scores, stopped_by=facts["stopped_by"])
+    ended = found.study.trials()[new.number]
+    how = ended.state if stopped else f"validation {found.metric} {ended.score:.4f}"
+    log.info("trial %d: %s", new.number, how)
     return ended
 
 
