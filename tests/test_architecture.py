@@ -46,7 +46,7 @@ LINES = {
     "live": 4_472,
     "reports": 1_761,
     "orchestration": 5_686,
-    "project": 4_037,
+    "project": 4_060,
     "reproduce": 2_725,
     "cli": 3_367,
 }
