@@ -13,7 +13,6 @@ import pytest
 from ruamel.yaml import YAML
 from scipy.special import softmax
 from support import forks, scoring
-from support.parameters import change_params
 from support.scoring import CLASSES, World
 
 from perennial.base import config, documents, files
@@ -263,25 +262,6 @@ def test_a_champion_that_takes_other_images_has_no_predictions(here: Config) -> 
     assert found.problem is not None
     assert "12 x 12 pixels, the model takes 8 x 8" in found.problem
     assert len(found.predicted) == 0
-
-
-def test_the_paths_are_those_of_the_version(here: Config, repository: Repository) -> None:
-    """An earlier version of perennial let params.yaml choose them."""
-    moved = {"metrics/predictions.npz": "old/p.npz", "models/export": "old/e"}
-    Path("old").mkdir()
-    for file in ("dvc.yaml", "dvc.lock"):
-        text = Path(file).read_text()
-        for path, to in moved.items():
-            text = text.replace(path, to)
-        Path(file).write_text(text)
-    before = Path("params.yaml").read_text()
-    change_params(Path("params.yaml"), {"paths.predictions": "old/p.npz", "paths.export": "old/e"})
-    run("git", "add", "params.yaml", "dvc.yaml", "dvc.lock")
-    run("git", "commit", "-qm", "version of an earlier perennial")
-    pin(run("git", "rev-parse", "HEAD"))
-    Path("params.yaml").write_text(before)
-    found = written(here)
-    assert found.model == repository.world.description.weights_sha256
 
 
 def test_a_commit_that_is_not_in_the_clone_is_named_with_the_remedy(here: Config) -> None:

@@ -68,7 +68,7 @@ class Kept:
 
 @pytest.fixture
 def kept(load: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
-    place_, export = tmp_path / "kept", tmp_path / "export"
+    place_, export = tmp_path / "kept", tmp_path / "models" / "export"
     files.write_json(export / REFERENCE, test_windows.reference(300).model_dump(mode="json"))
     monkeypatch.setattr(reference, "PERMUTATIONS", 999)  # of a test; windows of many are tested in test_windows
     monkeypatch.setattr(reference, "LEAST_PERMUTATIONS", 199)
@@ -79,7 +79,6 @@ def kept(load: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.Monkey
             raise PerennialError(f"{path} is not there")
         (shutil.copytree if source.is_dir() else shutil.copy)(source, to)
 
-    monkeypatch.setattr(revision, "paths", lambda _: {"export": "export"})
     monkeypatch.setattr(revision, "fetch_output", fetch)
     config = load(**{"monitor.traffic": str(place_), "monitor.traffic_window": SIZE})
     mark = reference.mark(export)

@@ -35,7 +35,6 @@ REMOVED = {
     "train.augmentation.magnitude": RAND_AUGMENT,
     "train.augmentation.image_sizes": "training on growing images is not part of this version",
     "train.lookahead": "Lookahead is not part of this version; train.averages averages weights",
-    "evaluate.audit_fraction": "test examples that join later give the champion an unbiased score",
     "monitor.min_accuracy": NEW_EXAMPLES,
     "monitor.max_label_drift": NEW_EXAMPLES,
     "monitor.max_brightness_drift": NEW_EXAMPLES,
