@@ -6,11 +6,12 @@ import socketserver
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from botocore.exceptions import HTTPClientError
 from support import s3
 
 from perennial.base import files, retries
 from perennial.base.errors import ConfigError, DataError, PerennialError
-from perennial.base.storage import Changed, open_store, s3_requests, together
+from perennial.base.storage import Changed, open_store, s3_errors, s3_requests, together
 from perennial.base.storage import s3 as module
 
 CONTENT = random.Random(0).randbytes(3 << 20)
@@ -268,6 +269,13 @@ def test_what_answers_in_the_place_of_s3_is_named(store, proxy, monkeypatch, sai
     for ask in (lambda: list(store.list()), lambda: store.get_bytes("a"), lambda: store.put("a", b"1")):
         with pytest.raises(ConfigError, match=said):
             ask()
+
+
+def test_endless_redirects_are_named_where_a_client_wraps_the_error():
+    wrapped = HTTPClientError(error="maximum recursion depth exceeded")
+    wrapped.__context__ = RecursionError()
+    with pytest.raises(ConfigError, match="redirects every request"), s3_errors.translated("s3://a/b"):
+        raise wrapped
 
 
 def test_an_answer_to_head_without_a_reason_names_credentials(store, proxy, monkeypatch):

@@ -84,9 +84,9 @@ def translated(where: str, secrets: Collection[str] = ()) -> Iterator[None]:
         found = error.response.get("Error", {})
         code, message = (_clean(str(found.get(key, "")), secrets) for key in ("Code", "Message"))
         raise _refusal(where, status, code, message) from None
-    except RecursionError:  # boto3 follows redirects by calling itself
-        raise ConfigError(f"{where}: the server redirects every request; {REDIRECT_HINT}") from None
-    except (BotoCoreError, HTTPError, ValueError) as error:  # ValueError: a malformed endpoint
+    except (BotoCoreError, HTTPError, RecursionError, ValueError) as error:  # ValueError: a malformed endpoint
+        if RecursionError in {type(error), type(error.__context__)}:  # it follows redirects by calling itself
+            raise ConfigError(f"{where}: the server redirects every request; {REDIRECT_HINT}") from None
         raise _failure(where, error, _clean(str(error), secrets)) from None
 
 
