@@ -578,6 +578,21 @@ def _years(results: Results) -> str:
     return _origin(results, f"{results['number']} years for each row") + "\n" + _table(head, rows)
 
 
+def _nights(results: Results) -> str:
+    """The score in office of a real history: by git, by a count of each night, and by new answers."""
+    nights = results["nights"]
+    by_git, by_night, anew = ("{} of {}".format(*each) for each in (
+        nights[-1]["by_git"], nights[-1]["by_night"], results["by_answers"]
+    ))  # fmt: skip
+    equal = sum(each["by_git"] == each["by_night"] for each in nights)
+    return (
+        f"{len(nights) - 1} nights of the digits, {results['first']} images at first and {results['joining']} "
+        f"more each night, {len({each['champion'] for each in nights})} champions, {_machine(results)}.\n\n"
+        f"By `perennial status` in a clone: {by_git}; counted night by night: {by_night}; answered anew by the "
+        f"champions' exports: {anew}. The first two were equal after {equal} of {len(nights)} runs.\n"
+    )
+
+
 def _in_office(results: Results) -> str:
     """Errors of the score in office and of the last champion's on the test split, in points."""
     rules = {"fixed": "`significance` 0.002", "both": "`false_share` 0.1, after a gain on validation"}
@@ -733,6 +748,7 @@ SUBJECTS: Mapping[str, tuple[str, Callable[[Results], str]]] = {
     "years": ("years", _years),
     "traffic-gate": ("traffic_gate", _traffic_gate),
     "in-office": ("in_office", _in_office),
+    "nights": ("nights", _nights),
     "replaced": ("replaced", _replaced),
     "drift": ("drift", _drift),
     "main-job": ("main_job", _main_job),
