@@ -48,11 +48,14 @@ pathlib.Path(".work/failure.json").write_text(json.dumps(failure))
 raise SystemExit(1)
 """
 LOST = """
-import signal, subprocess, sys
+import os, signal, subprocess, sys
 from perennial.orchestration.work import dvc_requests
 dvc_requests.end_on_sigterm()
 type("Held", (), {"__del__": lambda _: signal.raise_signal(signal.SIGTERM)})()
-subprocess.run([sys.executable, "-c", "import time; time.sleep(1000)"])
+try:
+    subprocess.run([sys.executable, "-c", "import time; time.sleep(1000)"])
+except SystemExit as ended:
+    os._exit(ended.code)  # at once, as that process: the timer would end a teardown
 """
 MISTAKEN = "import sys; print('perennial train: no such key\\nanother mistake'); sys.exit(2)"
 
