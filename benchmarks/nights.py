@@ -3,7 +3,7 @@
 A copy of this project retrains as deployed runs do: it records each run in git, pushes it, and promotes what
 the gate finds better. After each night, a clone computes the score from git alone (`perennial status`). Beside
 it, a count goes night by night over the test images that were in no night before, by the predictions that the
-gate read; and at the end, the SavedModel of each night's champion answers to these images anew.
+gate read. At the end, the SavedModel of each night's champion predicts these images again.
 
 GROWTH: `split` (the source has folders for its splits), `folder` (only for classes: a hash holds images out,
 and a few leave the test split again as a class grows) or `labels` (labelled images of traffic join). A history
@@ -69,7 +69,7 @@ def measure() -> None:
         print(f"night {night}: {shown}", flush=True)
         file.write_text(json.dumps(nights))
     last, answered = nights[-1], answers(project, nights, images)
-    print(f"by git {last['by_git']}, by night {last['by_night']}, by its champions anew {answered}")
+    print(f"by git {last['by_git']}, by night {last['by_night']}, by new predictions {answered}")
     for name in ("new", "known"):
         for each in nights:
             each.pop(name, None)

@@ -579,17 +579,17 @@ def _years(results: Results) -> str:
 
 
 def _nights(results: Results) -> str:
-    """The score in office of a real history: by git, by a count of each night, and by new answers."""
+    """The score in office of a real history: by git, by a count of each night, and by new predictions."""
     nights = results["nights"]
-    by_git, by_night, anew = ("{} of {}".format(*each) for each in (
+    by_git, by_night, again = ("{} of {}".format(*each) for each in (
         nights[-1]["by_git"], nights[-1]["by_night"], results["by_answers"]
     ))  # fmt: skip
     equal = sum(each["by_git"] == each["by_night"] for each in nights)
     return (
         f"{len(nights) - 1} nights of the digits, {results['first']} images at first and {results['joining']} "
         f"more each night, {len({each['champion'] for each in nights})} champions, {_machine(results)}.\n\n"
-        f"By `perennial status` in a clone: {by_git}; counted night by night: {by_night}; answered anew by the "
-        f"champions' exports: {anew}. The first two were equal after {equal} of {len(nights)} runs.\n"
+        f"By `perennial status` in a clone: {by_git}; counted night by night: {by_night}; predicted again by "
+        f"the champions' exports: {again}. The first two were equal after {equal} of {len(nights)} runs.\n"
     )
 
 
