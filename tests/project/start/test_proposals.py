@@ -135,6 +135,9 @@ ASKED = {
     "codes of splits": (("image,label,phase", "{n}.png,{k},{i}"), ["'phase' is not a split", '"0": "?"']),
     "codes that are names of images": (("file,label,Usage", "{n}.png,{k},{i}"), ["'Usage' is not a split"]),
     "valid may be said of the row": (("image,label,valid", "{n}.png,{k},{i}"), ["'valid' is not a split"]),
+    "rows to leave out": (("image,label,exclude", "{n}.png,{k},{i}"), ["'exclude' of 'l.csv' (9 '0', 9 '1')"]),
+    "rows to use": (("file,label,is_used", "{n}.png,{k},{i}"), ["'is_used'"]),
+    "a set by number": (("file,label,set", "{n}.png,{k},{i}"), ["'set' is not a split", '"0": "?"']),
     "lists": (("image;labels", "{n}.png;['c', 'd']"), ["several labels"]),
     "numbers of rows, and names that are no files": (
         ("id,image,label", "{n},/up/0f3c-{r}.png,{k}"), ["'image' has names such as", "add --file-column id"],
@@ -152,6 +155,22 @@ def test_what_is_not_clear_is_refused_with_the_options(workspace, lines, message
     refused = refusal()
     assert [each for each in messages if each not in refused] == []
     assert "nothing was written" in refused.lower()
+
+
+def test_all_rows_are_used_if_the_table_is_named_with_its_columns(workspace) -> None:
+    make("file,label,exclude", "{n}.png,{k},{i}")
+    stated = "--table l.csv --file-column file --label-column label --split-column ''"
+    assert f"to use all rows, add\n  {stated}" in refusal()
+    assert found(table="l.csv", file="file", label=["label"], split="").per_split == {"train": 18}
+    make("file,label,exclude", "{n}.png,{k},0")
+    assert found().per_split == {"train": 18}
+
+
+def test_a_table_beside_class_folders_may_not_say_which_images_to_leave_out(workspace) -> None:
+    for number in NUMBERS:
+        files.write_bytes(OWN / kind(number) / f"{number}.png", image(number))
+    files.write_bytes(OWN / "notes.csv", b"file,keep\n1.png,yes\n2.png,no\n")
+    assert "move these images away, and the table" in refusal()
 
 
 @pytest.mark.parametrize(

@@ -55,9 +55,7 @@ Words = Annotated[dict[str, Split], Field(min_length=1)]  # the split that each 
 class TableConfig(Section):
     """A table of labels: where it is, and which of its columns mean what."""
 
-    path: (
-        Name | Annotated[dict[Split, Name], Field(min_length=1)]
-    )  # below dataset.path; or a table for each split
+    path: Name | Annotated[dict[Split, Name], Field(min_length=1)]  # below dataset.path; or one for each split
     file: Column | None = None
     label: Column | list[str] | None = None  # null: the class folders; a list: columns of 0 and 1
     split: Annotated[
@@ -65,9 +63,7 @@ class TableConfig(Section):
     ] = None  # null: that of the folders, or perennial splits
     separator: Name | None = None  # between the labels of a cell; null: JSON lists, or one label
     classes: Name | None = None  # a list of classes that names numbers
-    unlabelled: Annotated[list[str] | None, BeforeValidator(_texts)] = (
-        None  # cells without a label; null: usual
-    )
+    unlabelled: Annotated[list[str] | None, BeforeValidator(_texts)] = None  # cells without one; null: usual
     group: Column | None = None  # images with the same value, as of a patient, stay in the same split
 
     @property
@@ -76,6 +72,11 @@ class TableConfig(Section):
         if isinstance(self.path, str):
             return {None: self.path}
         return {split: self.path[split] for split in SPLITS if split in self.path}
+
+    @property
+    def labels(self) -> list[Any]:
+        """The columns of labels; none if the class folders give them."""
+        return self.label if isinstance(self.label, list) else [] if self.label is None else [self.label]
 
     @property
     def group_column(self) -> str | None:
@@ -97,7 +98,7 @@ class TableConfig(Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        columns = [self.file, self.group, *(self.label if isinstance(self.label, list) else [self.label])]
+        columns = [self.file, self.group, *self.labels]
         columns.append(self.split if not isinstance(self.split, dict) else None)
         named = [column for column in columns if column is not None]
         by_split = isinstance(self.path, dict)

@@ -20,7 +20,7 @@ from perennial.data.records.splits import Groups
 from perennial.data.validation import integrity
 from perennial.data.validation.judged_problems import HashedRecords
 from perennial.data.validation.problems import describe
-from perennial.project.cross_validation import fold, folds
+from perennial.project.cross_validation import fold
 from perennial.project.tune import training_process
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class CrossValidation:
         labels, several = self.records.labels, self.data.label_columns
         self._labels = np.unpackbits(labels, axis=1, count=several) if several else labels.astype(np.int64)
         groups = self._grouped()
-        of_groups = folds.assigned(groups, self.data.classes, count, self.config.dataset.seed)
+        of_groups = fold.assigned(groups, self.data.classes, count, self.config.dataset.seed)
         self.held_out: NDArray[np.int64] = of_groups[groups.of]  # the fold that predicts each image, [N]
         if empty := set(range(count)) - set(of_groups.tolist()):
             raise ConfigError(
@@ -83,16 +83,17 @@ class CrossValidation:
         """The images with those that validation would call equal or alike, or of one group of the table."""
         records, bits = self.records, self.config.validation.near_duplicate_bits
         _, same = np.unique(records.images.column("pixels"), axis=0, return_inverse=True)
-        pairs = folds.equal(same.tolist())
+        pairs = fold.equal_pairs(same.tolist())
         table = self.config.dataset.table
         if table is not None and table.group_column is not None:
             found = [columns.read(records.folder, split) for split in SPLITS if split in self.data.splits]
-            pairs += folds.equal([value for part in found if part for value in part.values(table.group_column)])
+            column = table.group_column
+            pairs += fold.equal_pairs([value for part in found if part for value in part.values(column)])
         alike, complete = ([], True) if bits is None else records.alike(np.arange(len(same)), bits, PAIRS)
         if not complete:
             log.warning("too many images look alike to compare all; some may be in two folds")
         digests = [bytes(each).hex() for each in records.images.column("sha256")]
-        return folds.grouped(digests, self._labels, len(self.data.classes), [*pairs, *alike])
+        return fold.grouped(digests, self._labels, len(self.data.classes), [*pairs, *alike])
 
     def _divided(self, number: int, groups: Groups, of_groups: NDArray[np.int64]) -> fold.Parts:
         """The images of each split of a fold; as large a part of the rest validates as in the project."""

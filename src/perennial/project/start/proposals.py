@@ -21,7 +21,7 @@ from perennial.data.datasets.own import class_lists, image_assignment, table_col
 from perennial.data.datasets.own.foreign import Read
 from perennial.data.datasets.own.image_assignment import Contents
 from perennial.data.datasets.own.names import table_split
-from perennial.data.datasets.own.side_tables import SideTable, SideTables
+from perennial.data.datasets.own.side_tables import ALL_ROWS, SideTable, SideTables
 from perennial.data.datasets.own.split_folders import Layout
 from perennial.project.start import candidates
 from perennial.project.start.candidates import EMPTY, Named
@@ -39,13 +39,12 @@ class Reading(NamedTuple):
 
     def options(self) -> str:
         """The options that choose it."""
-        block = self.table.block
-        label = block["label"] if isinstance(block["label"], list) else [block["label"]]
+        block, labels = self.table.block, self.table.labels
         task = "--task multilabel" if self.task == "multilabel" else ""
-        if any(isinstance(block[key], dict) for key in ("path", "split")) or label == [None]:
+        if any(isinstance(block[key], dict) for key in ("path", "split")) or not labels:
             return f"{table_columns.table_option(block)} {task}".strip()
         values = [("--table", block["path"]), ("--file-column", block["file"])]
-        values += [("--label-column", each) for each in label]
+        values += [("--label-column", each) for each in labels]
         values += [("--split-column", "" if block["split"] is None else block["split"])]
         values += [("--separator", block["separator"])] if "separator" in block else []
         return " ".join([*(f"{name} {shlex.quote(str(value))}" for name, value in values), task]).strip()
@@ -87,6 +86,9 @@ def choose(members: Members, read: Read, where: Path, named: Named) -> tuple[Tab
         table, task, found, _ = kinds[0]
         assert found is not None
         all_named = named.table and named.file and (named.label or table.label is None)
+        if not all_named:
+            chosen = next(each for each in tables if each.path in table.paths.values())
+            chosen.require_no_choice(table.labels, f"{ALL_ROWS}, add\n  {kinds[0].options()}", where)
         return table, found, not (all_named and (task == "multiclass" or len(tasks) == 1))
     raise _refused(readings, beside, where)
 

@@ -1,14 +1,19 @@
 """The rules of the gate for the comparison of a candidate with the champion."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from perennial.base.config.release import GateConfig
 from perennial.base.errors import printable
-from perennial.model.evaluation.comparison import Champion, Comparison
-from perennial.release.gate import checks, drops, traffic_labels
+from perennial.model.evaluation import comparison
+from perennial.model.evaluation.comparison import Champion, Comparison, Group
+from perennial.model.evaluation.label_comparison import LabelGroup
+from perennial.model.evaluation.results import Check
+from perennial.release.gate import checks, traffic_labels
 from perennial.release.gate.budget import Budget
 from perennial.release.gate.checks import Judged
 from perennial.release.gate.own_limits import Candidate
+
+DROP_LEVEL = 0.05  # how often the drops of an equally good model reject it, at most
 
 
 def against_champion(
@@ -55,45 +60,84 @@ def validation(candidate: Candidate, champion: Champion, limits: GateConfig) -> 
 
 
 def _better(
-    champion: Champion, comparison: Comparison, limits: GateConfig, score: str, validated: Judged | None
+    champion: Champion, compared: Comparison, limits: GateConfig, score: str, validated: Judged | None
 ) -> Iterator[Judged]:
     """Check the rules of the comparison with the champion; `validated`: only a gain on all images needs it."""
-    missing = ", ".join(map(printable, comparison.missing_classes))
+    missing = ", ".join(map(printable, compared.missing_classes))
     lacks = f"classes of the champion {champion.version} are missing: {missing}"
     reason = lacks if missing else f"every class of the champion {champion.version} is known"
-    yield checks.judged("missing_classes", len(comparison.missing_classes), 0, reason, passed=not missing)
+    yield checks.judged("missing_classes", len(compared.missing_classes), 0, reason, passed=not missing)
     level = limits.significance if limits.false_share is None else budget(champion).level(limits)
-    if level is not None and traffic_labels.decides(comparison, limits):
+    if level is not None and traffic_labels.decides(compared, limits):
         level /= 2  # two ways to pass
-    of_all = _gain(champion, comparison, limits, score, level)
-    yield from traffic_labels.rules(comparison, limits, level, [*([validated] if validated else []), *of_all])
-    yield from drops.of_groups(comparison, limits)
+    of_all = _gain(champion, compared, limits, score, level)
+    yield from traffic_labels.rules(compared, limits, level, [*([validated] if validated else []), *of_all])
+    yield from _drops(compared, limits)
     if (limit := limits.max_negative_flips) is not None:
-        yield _flips(champion, comparison, limit)
+        yield _flips(champion, compared, limit)
 
 
 def _gain(
-    champion: Champion, comparison: Comparison, limits: GateConfig, score: str, level: float | None
+    champion: Champion, compared: Comparison, limits: GateConfig, score: str, level: float | None
 ) -> Iterator[Judged]:
     """Check the gain on all test examples, by its size and its p-value, of which the highest is `level`."""
-    unknown = ", ".join(map(printable, comparison.new_classes))
+    unknown = ", ".join(map(printable, compared.new_classes))
     new = f" (it does not know {unknown})" if unknown else ""
-    won = f"{comparison.won} won and {comparison.lost} lost (negative flips: {comparison.negative_flips:.3g}) "
-    won += f"of {comparison.examples} test examples{new}"
+    won = f"{compared.won} won and {compared.lost} lost (negative flips: {compared.negative_flips:.3g}) "
+    won += f"of {compared.examples} test examples{new}"
     won += "" if champion.probabilities is None else ", by exact match"
-    if comparison.left_out:
-        won += f", without {comparison.left_out} that {champion.version} was trained on"
-    between = f"(95 %: {comparison.gain_low:.3g} to {comparison.gain_high:.3g})"
+    if compared.left_out:
+        won += f", without {compared.left_out} that {champion.version} was trained on"
+    between = f"(95 %: {compared.gain_low:.3g} to {compared.gain_high:.3g})"
     what = f"gain in {score} over {champion.version} {between}, {won},"
-    gain = checks.against("min_gain", what, comparison.gain, limits.min_gain, least=True)
-    if comparison.gain == 0:  # also where gate.min_gain is 0
+    gain = checks.against("min_gain", what, compared.gain, limits.min_gain, least=True)
+    if compared.gain == 0:  # also where gate.min_gain is 0
         tie = f"a tie with {champion.version} does not pass: {won}"
         gain = checks.judged("min_gain", 0.0, limits.min_gain, tie, passed=False)
     yield gain
     if level is not None:
         name = "significance" if limits.false_share is None else "false_share"
         which = f" ({budget(champion).text(limits)})" if name == "false_share" else ""
-        yield checks.against(name, f"p-value of the gain{which}", comparison.p_value, level)
+        yield checks.against(name, f"p-value of the gain{which}", compared.p_value, level)
+
+
+def _drops(compared: Comparison, limits: GateConfig) -> Iterator[Judged]:
+    """Check that no class or slice lost more than its limit, beyond chance.
+
+    A drop counts if the exact McNemar test of the losses, or the permutation test of the average precision of a
+    class, finds it at a level of 0.05 divided by the number of classes and slices that are judged (Bonferroni):
+    of equally good models, at most 5 % are rejected, whatever the number of groups and however they overlap.
+    """
+    by_label = any(isinstance(group, LabelGroup) for group in compared.classes)
+    of_class, of_slice = ("average precision", "exact match") if by_label else ("recall", "accuracy")
+    rules = (
+        ("max_class_drop", f"{of_class}, of class", limits.max_class_drop, compared.classes),
+        ("max_slice_drop", f"{of_slice}, of slice", limits.max_slice_drop, compared.slices),
+    )
+    judged = sum(group.judged for *_, limit, found in rules if limit is not None for group in found)
+    for name, what, limit, found in rules:
+        if limit is not None and found:
+            yield _drop(name, what, limit, found, judged)
+
+
+def _drop(name: str, what: str, limit: float, groups: Sequence[Group], judged: int) -> Judged:
+    """Check the drops of the classes, or of the slices; `judged` groups share the level."""
+    level = DROP_LEVEL / max(judged, 1)
+    beyond = [each for each in groups if each.judged and each.drop > limit and each.p_value <= level]
+    worst = max(beyond or groups, key=lambda group: (group.drop, group.examples))
+    check = Check(name=name, value=worst.drop if beyond else 0.0, limit=limit, passed=not beyond)
+    drop = f"largest drop in {what} {printable(worst.name)}, {worst.drop:.4g}"
+    counts = f"{worst.won} won and {worst.lost} lost of {worst.examples}"
+    if beyond:
+        chance = f"p-value {worst.p_value:.2g}, at most {level:.2g}: {DROP_LEVEL:g} over {judged} groups"
+        return Judged(check, f"{drop} is above gate.{name} {limit:g} and no chance ({counts}; {chance})")
+    if worst.drop <= 0:
+        return Judged(check, f"no {what.rpartition(' ')[2]} has a lower score than the champion's")
+    if worst.drop <= limit:
+        return Judged(check, f"{drop} is within gate.{name} {limit:g} ({counts})")
+    why = f"p-value {worst.p_value:.2g}, above {level:.2g}: {DROP_LEVEL:g} over {judged} groups"
+    why = why if worst.judged else f"fewer than {comparison.ENOUGH} examples are not judged"
+    return Judged(check, f"{drop} is above gate.{name} {limit:g}, but may be chance ({counts}; {why})")
 
 
 def _flips(champion: Champion, compared: Comparison, limit: float) -> Judged:

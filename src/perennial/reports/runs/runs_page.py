@@ -1,9 +1,12 @@
-"""All runs as one HTML page that needs no network: a table to sort and filter, curves, two runs compared."""
+"""All runs as an HTML page that needs no network: a table to sort and filter, curves, comparison, decisions."""
 
 import base64
 import hashlib
 import json
+import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,12 +15,26 @@ from perennial.base import files
 from perennial.base.config.release import GateConfig
 from perennial.base.errors import ConfigError, printable
 from perennial.data.validation import html
-from perennial.reports.runs import decisions, run_comparison, run_table
+from perennial.model.evaluation import comparison
+from perennial.release.gate import budget, compared
+from perennial.release.gate.budget import Budget
+from perennial.release.gate.compared import Compared
+from perennial.reports.runs import run_comparison, run_table
 from perennial.reports.runs.run_table import Row
 
 MARK = b'<meta name="generator" content="perennial runs">'
 DIGITS = 5  # of a share
 POINTS = 200  # of a curve, about
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decided:
+    """A run whose model was compared with a champion, as a row of the table of decisions."""
+
+    row: Row
+    found: Compared
+    opponent: str
+    needed: str  # to pass
 
 
 def write(file: Path, rows: Sequence[Row], records: Sequence[Mapping[str, Any]], limits: GateConfig) -> None:
@@ -38,12 +55,51 @@ def render(
         "<", "\\u003c"
     )
     template = html.environment(Path(__file__).parents[1]).get_template("runs/runs.html.jinja")
-    mark, decided = MARK.decode(), decisions.rows(rows, records)
+    mark, decided = MARK.decode(), _decided(rows, records)
     return template.render(
         rows=rows, made=made, mark=mark, script=script, digest=digest, content=content, score=run_table.score,
         scored=run_table.score_name(rows), duration=run_table.duration,
-        decided=decided, promise=decisions.promise(decided, limits),
+        decided=decided, promise=_promise(decided, limits),
     )  # fmt: skip
+
+
+def _decided(runs: Sequence[Row], records: Sequence[Mapping[str, Any]]) -> list[Decided]:
+    """The runs that were compared with a champion, in their order."""
+    decided = []
+    for row, record in zip(runs, records, strict=True):
+        decision = record.get("decision") or {}
+        for found in compared.parsed([decision.get("compared")]):
+            needed = _needed(found, by_label=decision.get("map") is not None)
+            decided.append(Decided(row=row, found=found, opponent=printable(found.opponent), needed=needed))
+    return decided
+
+
+def _needed(found: Compared, *, by_label: bool) -> str:
+    """The least that passes the rules for the gain, with as many images lost."""
+    won, lost, examples, least = found.won, found.lost, found.examples, found.min_gain or 0.0
+    if won is None or lost is None or examples is None:
+        return f"+{100 * least:g} on validation" if found.validation_gain is not None else ""
+    level = math.inf if found.level is None else found.level
+    if by_label:
+        return f"+{100 * least:g}" + (f", p-value {level:.2g}" if level < 1 else "")
+
+    def passes(more: int) -> bool:
+        return more > lost and (more - lost) / examples >= least and comparison.mcnemar(more, lost) <= level
+
+    enough = bisect_left(range(examples - lost + 1), True, key=passes)
+    return f"{enough:,} won" if enough <= examples - lost else "fewer lost"
+
+
+def _promise(decided: Sequence[Decided], limits: GateConfig) -> str | None:
+    """What `gate.false_share` promises, and what is left of its budget; None without it."""
+    said = budget.promise(limits)
+    counted = [each.found for each in decided if each.found.comparisons is not None]
+    if said is None:
+        return None
+    state = Budget()
+    if last := max(counted, key=lambda each: each.comparisons or 0, default=None):
+        state = Budget(last.comparisons or 0, last.promotions).after(limits, passed=last.passed)
+    return f"{said}. Next is {state.text(limits)}; it passes with a p-value up to {state.level(limits):.2g}."
 
 
 def _content(rows: Sequence[Row], records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

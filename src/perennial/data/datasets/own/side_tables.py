@@ -25,6 +25,7 @@ from perennial.data.datasets.own.split_folders import Layout, Tree
 from perennial.data.datasets.own.table_rows import Rows
 
 SHOWN = 3
+ALL_ROWS = "empty the labels of these rows, or to use all rows"
 AGREEMENT = 0.6  # Cohen's kappa with the class folders from which a column speaks of the same classes
 
 
@@ -87,6 +88,14 @@ class SideTable:
         meant = table_columns.flag(str(self.columns[column]), self.values(column)) if self.header else {}
         return [meant.get(value) or split_named(value) for value in self.values(column)]
 
+    def require_no_choice(self, labels: Sequence[str | int], all_rows: str, where: Path) -> None:
+        """Check that no column but labels may leave images out; `all_rows`: how to use all."""
+        for column, name in enumerate(self.columns):
+            if name not in labels and table_columns.may_leave_out(str(name), values := self.values(column)):
+                counts = ", ".join(f"{count} {value!r}" for value, count in sorted(Counter(values).items()))
+                what = f"column {name!r} of {self.name!r} ({counts}) may leave images out, which nothing does"
+                raise DataError(f"{where}: {what}; {all_rows}")
+
 
 def of_rows(name: str, path: str, rows: Rows, images: Images) -> SideTable | None:
     """The table in some rows, if it names images; its first row is the header if it names none."""
@@ -137,6 +146,9 @@ class SideTables:
         if found.table is None and (wrong := [why for why in self.others.values() if why]):
             raise DataError(f"{where}: {wrong[0]}; correct the table, or move it away")
         for each in self.tables:
+            plain = table_columns.add(table_columns.plain(each.path, each.rows).block)
+            use = "move these images away, and the table" if found.table is None else f"{ALL_ROWS}, {plain}"
+            each.require_no_choice(["label"], use, where)
             _require_labels(each, classes, where)
             _require_splits(each, found, names, where)
 

@@ -15,10 +15,13 @@ from perennial.data.datasets.own.table_rows import Rows
 
 SHOWN, MOST_SPLITS = 20, 5
 SPLITS = {
-    "split", "subset", "partition", "phase", "usage", "mluse", "datasplit", "traintest", "trainvaltest",
+    "split", "set", "subset", "partition", "phase", "usage", "mluse", "datasplit", "traintest", "trainvaltest",
     "holdout", "isholdout",
 }  # fmt: skip
 FLAG = re.compile(rf"(?:is|in|for|used?)*({'|'.join(SPLIT_WORDS)})(?:set|split|sample|image|data)?")
+CHOICE = re.compile(
+    r"(?:is|to)?(?:exclude|ignore|skip|drop|discard|remove|delete|reject|keep|include|use)(?:p?ed|d)?"
+)
 LABEL = re.compile(r"label|class|category|species|breed|diagnosis|target|choice", re.IGNORECASE)  # in names
 # A value that may be a split, such as `stage1_train` or `hold-out`.
 SPEAKS = re.compile(r"(?<![a-z])(?:train|test|valid|(?:val|dev|eval)\Z|hold.?out|unseen)", re.IGNORECASE)
@@ -88,7 +91,6 @@ def of(table: TableConfig, name: str, rows: Rows, of_split: Split | None) -> Tab
             )
         return header.index(column)
 
-    labels = table.label if isinstance(table.label, list) else [] if table.label is None else [table.label]
     split, words = table.split, dict[str, Split]()
     if isinstance(split, dict):
         ((text, meant),) = split.items()
@@ -96,7 +98,7 @@ def of(table: TableConfig, name: str, rows: Rows, of_split: Split | None) -> Tab
         words = {key.casefold(): to for key, to in meant.items()}
     return Table(
         name=name, columns=_distinct(header), rows=rows[1:] if table.has_header else rows,
-        file=number(table.file or 1), label=[number(column) for column in labels],
+        file=number(table.file or 1), label=[number(column) for column in table.labels],
         split=None if split is None else number(split), words=words, separator=table.separator,
         group=None if table.group is None else number(table.group), of_split=of_split,
     )  # fmt: skip
@@ -121,6 +123,14 @@ def may_be_split(name: str, values: Sequence[str]) -> bool:
     """Whether some of a few values hold words for splits, in a column that is not named like labels."""
     few = 1 < len(set(values)) <= MOST_SPLITS
     return few and LABEL.search(name) is None and any(map(SPEAKS.search, values))
+
+
+def may_leave_out(name: str, values: Sequence[str]) -> bool:
+    """Whether a column may say which rows to leave out: one of yes and no, such as `exclude` or `use`."""
+    marks = {value.casefold() for value in values}
+    return (
+        CHOICE.fullmatch(_key(name)) is not None and len(marks) > 1 and marks <= YES | NO | {"", "x", "y", "n"}
+    )
 
 
 def flag(name: str, values: Sequence[str]) -> dict[str, Split]:

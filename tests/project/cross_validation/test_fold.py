@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perennial.data.records import splits
-from perennial.project.cross_validation import folds
+from perennial.project.cross_validation import fold
 
 CLASSES = ("ant", "bee", "cow")
 ONE = st.lists(st.integers(0, 2), min_size=6, max_size=40).map(lambda each: np.array(each, np.int64))
@@ -22,11 +22,11 @@ def digests(count, first=0):
 
 
 def groups_of(names, labels, pairs=()):
-    return folds.grouped(names, labels, len(CLASSES), pairs)
+    return fold.grouped(names, labels, len(CLASSES), pairs)
 
 
 def fold_of_images(groups, count=3, seed=0):
-    return folds.assigned(groups, CLASSES, count, seed)[groups.of]
+    return fold.assigned(groups, CLASSES, count, seed)[groups.of]
 
 
 @settings(max_examples=50, deadline=None)
@@ -46,7 +46,7 @@ def test_a_fold_is_a_function_of_the_images_and_divides_no_group(labels, count, 
     for label in range(3 if labels.ndim == 1 else 0):
         own = [found[groups.of == group][0] for group in np.flatnonzero(groups.strata == label)]
         assert len(own) < 2 or len(set(own)) > 1, "all of a class would be held out at once"
-    rest = np.flatnonzero(folds.assigned(groups, CLASSES, count, 0) != 0)
+    rest = np.flatnonzero(fold.assigned(groups, CLASSES, count, 0) != 0)
     validates = splits.held_out_groups(groups, rest, fraction=0.2, salt="salt")
     assert set(validates.tolist()) < set(rest.tolist()) or not len(rest)
 
@@ -60,8 +60,8 @@ def test_folds_are_stratified_and_most_images_keep_theirs_when_others_are_added(
     before, after = (fold_of_images(groups_of(names[:size], labels[:size]), count=5) for size in (500, 600))
     assert (before == after[:500]).mean() > 0.9
     shares = labels[:500].sum(axis=0) if several else np.bincount(labels[:500])
-    for fold in range(5):
-        own = labels[:500][before == fold]
+    for number in range(5):
+        own = labels[:500][before == number]
         counts = own.sum(axis=0) if several else np.bincount(own, minlength=3)
         assert counts == pytest.approx(shares / 5, rel=0.25, abs=1)
 
@@ -77,4 +77,4 @@ def test_validation_in_a_fold_is_cut_as_convert_cuts_it():
 
 
 def test_equal_values_are_connected_and_empty_texts_are_not():
-    assert folds.equal(["b", "", "a", "b", "", "b"]) == [(0, 3), (3, 5)]
+    assert fold.equal_pairs(["b", "", "a", "b", "", "b"]) == [(0, 3), (3, 5)]
