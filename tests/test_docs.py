@@ -4,6 +4,7 @@ import re
 import runpy
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from html.parser import HTMLParser
@@ -186,6 +187,13 @@ def test_the_site_requests_nothing_from_other_hosts(site: Path) -> None:
 def test_the_measurements_are_those_of_the_benchmarks(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert measurements.documented(text) == text
+
+
+def test_the_wheel_has_every_page() -> None:
+    built = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]
+    included = {Path(name) for name in built["targets"]["wheel"]["force-include"]}
+    parts = {page: {Path("docs", page), *Path("docs", page).parents} for page in PAGES}
+    assert [page for page, above in parts.items() if not above & included] == []
 
 
 def test_a_page_written_by_hand_has_at_most_900_words() -> None:
