@@ -39,16 +39,16 @@ LAYERS = (
 # Lines that a layer may have. A layer that needs more makes room first; numbers only fall.
 LINES = {
     "base": 9_064,
-    "data": 12_939,
+    "data": 12_937,
     "model": 12_152,
-    "release": 5_410,
+    "release": 5_413,
     "stages": 1_267,
     "live": 4_472,
     "reports": 1_753,
-    "orchestration": 5_686,
+    "orchestration": 5_687,
     "project": 4_054,
     "reproduce": 2_725,
-    "cli": 3_367,
+    "cli": 3_365,
 }
 ALL_LINES = 63_500  # of src, tasks and flows
 # Layers whose functions are imported by their bare name only if no other module has a function of that name.

@@ -30,8 +30,6 @@ def _versions(params: ParamsOption = PARAMS, *, fetch: FetchOption = True) -> No
     opened = access.open_registry(checked, fetch=fetch)
     registry = access.here(opened).registry
     listed = scores.listing(checked, registry)
-    if opened.remote is None:  # this repository is the registry
-        listed = [{**each, "only_here": False} for each in listed]
     nothing = [f"{registry.artifact} has no version yet; `perennial promote` registers one"]
     rows = [_row(each, scores.lines(each) if each["champion"] else ()) for each in listed]
     output(listed, rows or nothing)

@@ -149,6 +149,18 @@ def test_what_only_a_clone_has_is_named_and_pushed_by_nothing(both: tuple[World,
     assert not any("v0.0.2" in name or "#2" in name for name in world.refs())
 
 
+def test_versions_that_the_server_lacks_count_once_there_is_no_server(both: tuple[World, Project]) -> None:
+    world, _ = both
+    clone = world.project.clone("clone")  # by git, which keeps the tags that a server loses
+    server(world, "tag", "-d", *server(world, "tag").split())
+    assert versions(clone) == []
+    said = clone.run("perennial", "status").stdout.splitlines()[0]
+    assert said == "classifier has no champion; only here: v0.0.1, v0.0.2 (`perennial docs versions`)"
+    clone.git("remote", "remove", "origin")
+    assert [each["version"] for each in versions(clone) if each["champion"]] == ["v0.0.2"]
+    assert clone.perennial("status")["champion"]["version"] == "v0.0.2"
+
+
 def test_a_version_that_was_not_pushed_is_champion_here_only_until_it_is(both: tuple[World, Project]) -> None:
     world, other = both
     rolled = other.perennial("rollback", "v0.0.1", "--no-push")

@@ -38,6 +38,7 @@ def look(config: Config, environment: Mapping[str, str], *, fetch: bool) -> dict
     return {
         "pipeline": opened.registry.artifact,
         "champion": _champion(config, registry, now),
+        "only_here": [version.name for version in registry.only_here],
         "promise": budget.promise(config.gate),
         "runs": [_recorded(record) for record in run_records.listing(config, LAST)],
         "server": server,
@@ -49,15 +50,16 @@ def lines(status: Mapping[str, Any]) -> Iterator[str]:
     """Format the status as lines of text."""
     champion, server = status["champion"], status["server"]
     if champion is None:
-        yield f"{status['pipeline']} has no champion yet; `perennial promote` registers one"
+        why = " yet; `perennial promote` registers one"
+        if here := ", ".join(status["only_here"][-LAST:]):
+            why = f"; only here: {here} (`perennial docs versions`)"
+        yield f"{status['pipeline']} has no champion{why}"
     else:
         scored = f", {text}" if (text := scored_text(champion)) else ""
-        yield (
-            f"{status['pipeline']}: champion {champion['version']} ({champion['commit'][:10]}){scored}, "
-            f"registered {_ago(champion['age_s'])}"
-        )
-        said = [status["promise"]] if status.get("promise") else []
-        yield from (f"    {line}" for line in (*scores.lines(champion), *said))
+        name = f"{status['pipeline']}: champion {champion['version']} ({champion['commit'][:10]}){scored}"
+        yield f"{name}, registered {_ago(champion['age_s'])}"
+        promise = filter(None, [status.get("promise")])
+        yield from (f"    {line}" for line in (*scores.lines(champion), *promise))
     if server is None:
         yield "No server is asked: PREFECT_API_URL is not set"
     else:
@@ -81,9 +83,8 @@ def rows(statuses: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     width = max(map(len, names), default=0)
     for name, each in zip(names, statuses, strict=True):
         champion, deployments = each["champion"], (each["server"] or {}).get("deployments", [])
-        if champion is None:
-            facts = ["no champion"]
-        else:
+        facts = ["no champion"]
+        if champion is not None:
             scored = " ".join(filter(None, (champion["version"], scored_text(champion, short=True))))
             facts = [f"champion {scored}, {_ago(champion['age_s'])}"]
         facts += [f"at work: {run['name']}" for one in deployments for run in one["at_work"]]

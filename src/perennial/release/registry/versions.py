@@ -153,14 +153,17 @@ def read(repository: Repository, artifact: str, *, unpushed: bool = True) -> Reg
     # `unpushed`: with the versions and champions that a command made here without pushing them.
     here = remote_tags.listed_tags(repository, remote_tags.UNPUSHED, tag_patterns(artifact))
     only = remote_tags.listed_tags(repository, remote_tags.ONLY_HERE, tag_patterns(artifact))
+    if not repository.run("remote"):  # this repository is the registry: all of its tags count
+        only = {}
     found = _Tags(artifact)
     for tag, object_, *row in _rows(repository, remote_tags.TAGS, artifact):
         if only.get(tag) == object_ or (not unpushed and here.get(tag) == object_):
             continue
         found.add(tag, *row, only_here=here.get(tag) == object_)
     others = _Tags(artifact)
-    for tag, _, *row in _rows(repository, remote_tags.ONLY_HERE, artifact):
-        others.add(tag, *row, only_here=True)
+    for tag, object_, *row in _rows(repository, remote_tags.ONLY_HERE, artifact):
+        if only.get(tag) == object_:
+            others.add(tag, *row, only_here=True)
     versions = _registered(found.events)
     assigned = [(revoked, commit) for _, kind, revoked, commit in sorted(found.assignments) if kind == CHAMPION]
     champions, champion = _champions(assigned, {version.commit: version for version in versions})

@@ -19,9 +19,7 @@ SPLITS = {
     "holdout", "isholdout",
 }  # fmt: skip
 FLAG = re.compile(rf"(?:is|in|for|used?)*({'|'.join(SPLIT_WORDS)})(?:set|split|sample|image|data)?")
-CHOICE = re.compile(
-    r"(?:is|to)?(?:exclude|ignore|skip|drop|discard|remove|delete|reject|keep|include|use)(?:p?ed|d)?"
-)
+CHOICE = re.compile(r"(?:is|to)?(?:exclude|ignore|skip|drop|remove|delete|reject|keep|include|use)(?:p?ed|d)?")
 LABEL = re.compile(r"label|class|category|species|breed|diagnosis|target|choice", re.IGNORECASE)  # in names
 # A value that may be a split, such as `stage1_train` or `hold-out`.
 SPEAKS = re.compile(r"(?<![a-z])(?:train|test|valid|(?:val|dev|eval)\Z|hold.?out|unseen)", re.IGNORECASE)
