@@ -1,8 +1,10 @@
 """Checkpoints: what is saved comes back bit by bit, damage is found, a failure is reported."""
 
 import itertools
+import json
 import logging
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -132,6 +134,7 @@ def test_equal_variables_give_equal_bytes(tmp_path):
     )
     assert sorted(first) == sorted(FILES)
     assert first == second
+    assert sorted(json.loads(first["checkpoint.json"])) == ["facts", "files", "sha256", "step"]
 
 
 def test_keras_variables_are_named_by_their_paths(tmp_path):
@@ -219,7 +222,7 @@ def damaged_forms(content):
     yield content + b"\0"
 
 
-@pytest.mark.fast_rows("variables.data-00000-of-00001")
+@pytest.mark.fast_rows("checkpoint.json")
 @pytest.mark.parametrize("name", FILES)
 def test_however_the_newest_is_damaged_the_one_before_it_is_used_and_told(two, name, caplog):
     file = two / name
@@ -308,9 +311,11 @@ def test_what_killed_writes_and_removals_left_is_not_seen_and_goes_with_the_next
     save(tmp_path, 10)
     for left in (".step-000000020.0123456789abcdef.tmp", ".step-000000005.removed"):
         shutil.copytree(tmp_path / "step-000000010", tmp_path / left)
+    (tmp_path / ".step-note").touch()  # cannot be removed as a folder
     assert restored(tmp_path) == 10
     save(tmp_path, 20)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-000000010", "step-000000020"]
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == [".step-note", "step-000000010", "step-000000020"]
 
 
 def test_an_unfinished_first_checkpoint_is_none(tmp_path):
@@ -389,6 +394,26 @@ def test_a_write_that_failed_is_raised_by_the_next_call_whatever_it_is(tmp_path,
         part in message for part in (str(tmp_path), "File too large", "of step 1 is kept", "run this again")
     )
     assert [path.name for path in tmp_path.iterdir()] == ["step-000000001"]
+
+
+def test_a_check_does_not_wait_for_a_write(tmp_path):
+    begin = threading.Event()
+    with Checkpoints(tmp_path, max_to_keep=2) as these:
+        these.check()
+        these._writer.submit(begin.wait, 10)
+        these.save(1, variables(1), {})
+        these.check()
+        assert checkpoints.steps(tmp_path) == []
+        begin.set()
+
+
+def test_size_and_times_of_a_checkpoint_are_logged(tmp_path, caplog):
+    caplog.set_level("INFO")
+    with Checkpoints(tmp_path, max_to_keep=2) as these:
+        these.save(1, large(), {})
+    megabytes, seconds, pause_ms = map(float, re.findall(r"[\d.]+(?= M| s| ms)", caplog.messages[-1]))
+    assert megabytes == 0.2
+    assert (seconds < 60, pause_ms < 60_000) == (True, True)
 
 
 def test_where_the_first_write_failed_nothing_is_kept_and_that_is_said(tmp_path):
