@@ -105,7 +105,7 @@ def test_a_second_stage_waits_for_the_first(checkout):
 
     thread = threading.Thread(target=first)
     thread.start()
-    held.wait()
+    assert held.wait(20)
     with locks.stage(WORK, "train"):
         order.append("second begins")
     thread.join()
@@ -185,6 +185,17 @@ def test_only_a_stage_of_dvc_yaml_holds_the_lock_of_dvc(checkout):
     with locks.stage(WORK, "tune", by_dvc=False):
         dvc("status", "-q", check=True)
         assert (Path(".dvc/tmp/perennial.lock").exists(), Path(".perennial.lock").exists()) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("content", "named"), [(b"", "just started"), ("dvc é".encode(), "dvc é"), (b"\xff", "�")]
+)
+def test_a_second_one_is_refused_whatever_the_file_of_the_lock_holds(tmp_path, content, named):
+    with locks.held(tmp_path / "lock", "one", busy=""):
+        (tmp_path / "lock").write_bytes(content)
+        again = locks.held(tmp_path / "lock", "two", busy="it is busy", timeout_s=0)
+        with pytest.raises(PerennialError, match=rf"busy \({named}, lock "), again:
+            pass
 
 
 def test_who_waits_for_a_lock_logs_the_holder_and_takes_it_when_it_is_free(tmp_path, caplog, monkeypatch):
