@@ -298,6 +298,7 @@ def test_a_pipe_is_written_as_it_is_also_by_the_name_of_a_descriptor(tmp_path):
     assert (os.read(reader, 20), pipe.is_fifo(), names(tmp_path)) == (b"first second", True, ["pipe"])
     for each in (reader, writer):
         os.close(each)
+    assert files._is_stream(Path("/dev/stdout"))  # also where it leads to a file
 
 
 def test_a_link_to_a_folder_stays_a_link_and_leads_to_the_new_content(tmp_path):

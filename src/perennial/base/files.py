@@ -131,7 +131,7 @@ def copy(source: Path, file: Path) -> None:
     """Copy a file atomically, of any size; the old one stays until the new one is on the disk."""
     make_folder(file.parent)
     with source.open("rb") as content, new_file(file) as stream:
-        shutil.copyfileobj(content, stream, CHUNK_BYTES)
+        shutil.copyfileobj(content, stream)
 
 
 def require_utf8(path: Path) -> None:
