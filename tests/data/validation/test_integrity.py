@@ -35,7 +35,9 @@ each_work = pytest.mark.parametrize("work", WORK.values(), ids=WORK)
 
 
 def check(folder, splits=None, **options):
-    return integrity.check(folder, splits, **options)
+    found = integrity.check(folder, splits, **options)
+    assert all(problem.file and problem.message for problem in found.problems)
+    return found
 
 
 def codes(folder, splits=None, **options):
@@ -375,11 +377,30 @@ def test_a_split_that_the_manifest_lacks_is_found(folder):
     assert "split_examples" in codes(folder, ["train", "test"])
     edit_manifest(folder, examples=0, per_class=[0, 0], shards=[])
     assert codes(folder) == ["shard_unexpected", "shard_unexpected", "split_examples"]
+    files.write_json(folder / manifest.FILE, {**value, "splits": {}})
+    assert codes(folder) == [*["shard_unexpected"] * 3, "split_examples"]
+
+
+def test_counts_of_the_validation_split_are_compared_unless_it_is_empty(folder):
+    value = documents.read_json(folder / manifest.FILE)
+    part = value["splits"]["validation"]
+    for changes, expected in (
+        ({"per_class": [2, 0]}, ["per_class"]),
+        ({"examples": 0, "per_class": [0, 0], "shards": []}, ["shard_unexpected"]),
+    ):
+        part.update(changes)
+        files.write_json(folder / manifest.FILE, value)
+        assert codes(folder) == expected
 
 
 @pytest.mark.parametrize("per_class", [[9, 11], [20, 0], [10, 11], [20], [10, 10, 0], []])
 def test_counts_of_other_examples_are_found(folder, per_class):
     edit_manifest(folder, per_class=per_class)
+    assert codes(folder) == ["per_class"]
+
+
+def test_another_number_of_examples_without_a_label_is_found(folder):
+    edit_manifest(folder, unlabelled=1)
     assert codes(folder) == ["per_class"]
 
 
