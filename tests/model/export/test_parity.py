@@ -176,7 +176,7 @@ def test_a_format_within_its_bounds_is_reported() -> None:
         ([[0.75, 0.25], [0.5, 0.5], [0.625, 0.375]], 0.5, r"1 of 3 test examples another class .* 100\.0%"),
         ([[0.25, 0.75], [0.5, 0.5], [0.25, 0.75]], 0.5, "1 of 3 test examples another class"),
         ([[0.75, 0.25], [0.5, 0.5]], 0.5, "2 test examples, expected 3"),
-        ([[0.75, 0.25]] * 4, 0.5, r"4 test examples or more, with 2 .*, expected 3 with 2"),
+        ([[0.75, 0.25]] * 4, 0.5, r"^format predicts 4 test examples or more, with 2 .*, expected 3 with 2"),
         ([[0.5, 0.25, 0.25]] * 3, 0.5, "1 test examples or more, with 3 .*, expected 3 with 2"),
     ],
 )  # fmt: skip
@@ -225,6 +225,24 @@ def test_a_format_that_does_not_load_is_named(grey, tmp_path, file, message) -> 
 def apart(job: Job, log: Path, program: str = PROGRAM) -> tuple[FormatReport, ...]:
     with child.started(program, log) as compare:
         return parity.compare_apart(job, compare)
+
+
+def test_what_the_process_finds_is_returned_and_a_difference_is_a_verdict() -> None:
+    report = judged(SCORED.probabilities)
+    job = Job(
+        export=Path("e"), records=Path("r"), predictions=Path("p"), formats=("onnx",),
+        devices="auto", channels=1, batch_size=1,
+    )  # fmt: skip
+    reports = {job.model_dump_json(): [report.model_dump()]}
+    assert parity.compare_apart(job, lambda given: reports[Job(**given).model_dump_json()]) == (report,)
+
+    def differs(_: object) -> None:
+        raise QualityError("onnx gives another class")
+
+    with pytest.raises(
+        QualityError, match=r"onnx gives another class; the old export was kept.*repro -f evaluate"
+    ):
+        parity.compare_apart(job, differs)
 
 
 @pytest.mark.usefixtures("forked")

@@ -119,3 +119,16 @@ def test_a_label_may_differ_only_within_float_error_of_its_threshold() -> None:
     assert agreement(world, labels, probabilities) == pytest.approx(1 - 1 / given)
     with pytest.raises(QualityError, match=rf"gives 1 of {given} labels another value than the scored model"):
         agreement(world, labels, probabilities, least=1.0)
+
+
+def test_the_labels_that_either_gives_are_compared() -> None:
+    # At the threshold; just below it; another label; the same label; none.
+    expected = np.array([[0.5, 0.499999, 0.25, 0.9, 0.1]], np.float32)
+    known = Predictions(
+        labels=np.zeros((1, 5), np.int8), probabilities=expected, classes=tuple("abcde"), split="test", data="",
+        split_digest="", model="", thresholds=np.full(5, 0.5, np.float32),
+    )  # fmt: skip
+    answer = lambda _: (np.array([[0, 1, 1, 1, 0]]), expected)  # noqa: E731
+    comparison = FormatComparison(Backend("format", 0, answer, 1.0, 0.0), known)
+    comparison.add([(b"", np.zeros((1, 1, 1), np.uint8))])
+    assert comparison.report(0).agreement == 1 - 1 / 4
