@@ -352,6 +352,7 @@ def test_only_a_model_that_gains_on_validation_is_compared_on_test(load, ours, t
     rules, passed = {check["name"]: check for check in found["checks"]}, sentence.startswith("passed")
     assert verdict.sentence(Decision.model_validate(found)) == sentence
     assert rules["validation_gain"]["passed"] == found["promote"] == passed
+    assert rules["validation_gain"]["limit"] == 0.005
     assert ("min_gain" in rules) == (found["comparison"] is not None) == ("budget" in found) == passed
     assert results.Decision.model_validate(found).as_json() == found
     said = " ".join(found["reasons"])
@@ -465,6 +466,16 @@ def test_a_slice_that_lost_more_than_chance_takes_rejects_the_model(load, exampl
     assert any(why in reason and "of slice site: north" in reason for reason in decision["reasons"])
     north = decision["comparison"]["slices"][0]
     assert (north["name"], north["lost"], north["judged"]) == ("site: north", lost, examples >= 50)
+
+
+def test_the_only_group_that_is_judged_has_the_whole_level(load: Callable[..., Config]) -> None:
+    config = load(**{"gate.min_accuracy": None, "gate.max_class_drop": None, "gate.max_slice_drop": 0.005})
+    site = Slices(column="site", values=("north", "south"), of=(np.arange(EXAMPLES) >= 960).astype(np.int64))
+    write_candidate(config, Model(wrong=(range(5),)), slices=(site,))  # 5 of 960: p-value 1/32
+    write_champion(config, Model(wrong=(range(960, 1000),), digest="old"))
+    gate(config)
+    checks = documents.read_json(config.paths.decision)["checks"]
+    assert [check["name"] for check in checks if not check["passed"]] == ["max_slice_drop"]
 
 
 SQUARE = Model(wrong=(range(1, 1000, 4),))  # no dog is recognized
