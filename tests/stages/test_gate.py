@@ -367,7 +367,7 @@ def test_only_a_model_that_gains_on_validation_is_compared_on_test(load, ours, t
 
 def test_without_a_budget_and_validation_a_decision_is_as_before(decide: Decide) -> None:
     found = decide(BETTER, OLD)
-    assert "budget" not in found
+    assert not {"budget", "inputs"} & found.keys()
     assert results.Decision.model_validate(found).as_json() == found
     assert [check["name"] for check in found["checks"]] == [
         "min_accuracy", "new_weights", "missing_classes", "min_gain", "significance", "max_class_drop",
@@ -441,6 +441,7 @@ def test_a_champion_that_was_trained_on_every_test_example_cannot_be_compared(lo
     gate(config)
     decision = documents.read_json(config.paths.decision)
     assert (decision["promote"], decision["comparison"]) == (False, None)
+    assert decision["champion"].get("unbiased") is None
     assert "it was trained on every example" in decision["reasons"][0]
 
 
