@@ -287,6 +287,18 @@ def test_records_in_other_parts_of_a_shard_are_numbered_consecutively(folder):
         rewrite(folder, whole)
 
 
+def test_a_record_that_is_larger_than_a_part_is_one_alone(folder, monkeypatch):
+    inspect, sizes = integrity.inspect, []
+
+    def seen(request, part):
+        sizes.append(None if part.spans is None else len(part.spans))
+        return inspect(request, part)
+
+    monkeypatch.setattr(integrity, "inspect", seen)
+    assert check(folder, ["train"], work=Work(part_bytes=1)).problems == []
+    assert sizes == [None, *[1] * 20]
+
+
 KEYS = ["image/class/label", "image/encoded", "image/format", "image/height", "image/width"]
 
 
