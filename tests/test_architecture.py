@@ -46,7 +46,7 @@ LINES = {
     "live": 4_472,
     "reports": 1_753,
     "orchestration": 5_687,
-    "project": 4_054,
+    "project": 4_048,
     "reproduce": 2_725,
     "cli": 3_365,
 }

@@ -40,7 +40,7 @@ def _new(
     folder: Path | None = argument("Folder of the new project.", default=None, metavar="[NAME]"),
     *,
     pipeline: str | None = typed("Make pipelines/NAME in this project instead.", metavar="NAME"),
-    photos: Path | None = typed("Your images: one folder per class, or an archive of them.", metavar="FOLDER"),
+    photos: Path | None = typed("Your images: a folder per class or a table, or an archive.", metavar="FOLDER"),
     data: str | None = typed("digits, mnist, cifar10 or flowers. [default: digits]", metavar="NAME"),
 ) -> None:
     from perennial.project.new import added_pipeline, new

@@ -123,6 +123,15 @@ def test_photographs_stay_where_they_are_and_the_choices_are_shown(photos: Path)
     assert git("status", "--porcelain", folder=Path("shop")) == ""
 
 
+@pytest.mark.parametrize("named", ["my photos/shop", "linked/new/shop"])
+def test_a_project_among_its_photographs_is_refused(photos: Path, named: str) -> None:
+    """Its files would be read as images, and the message would name a folder that `new` has removed."""
+    Path("linked").symlink_to(photos)
+    with pytest.raises(ConfigError, match=r"shop lies in the folder of --photos, .*nothing was made; choose"):
+        new(Path(named), photos=photos)
+    assert left(photos) == {"cat", "dog", "owl"}
+
+
 def test_a_folder_with_files_is_refused_and_unchanged(elsewhere: Path) -> None:
     Path("shop").mkdir()
     Path("shop/notes.txt").write_text("mine")

@@ -10,7 +10,7 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,11 @@ def new(folder: Path, *, photos: Path | None = None, data: str | None = None) ->
     require_choice(photos, data)
     _require_usable(target)
     source = None if photos is None else photos.absolute()
+    if source is not None and source.resolve() in target.resolve().parents:
+        raise ConfigError(
+            f"{target} lies in the folder of --photos, whose files would be images; nothing was made; choose "
+            "a folder outside, or move the images into a folder of their own"
+        )
     target.parent.mkdir(parents=True, exist_ok=True)
     with beside(target) as made:
         content, model = template(), _model(target.name)
@@ -80,7 +85,7 @@ def set_up_pipeline(
     made: Path, target: Path, photos: Path | None, data: str | None, model: str | None = None
 ) -> Started | None:
     """Write the pins and the parameters of a new pipeline in `made`, which becomes `target`."""
-    with _working_in(made):
+    with chdir(made):  # the paths of parameters are relative to it
         for file, nothing in _pins().items():
             files.write_json(file, nothing)
         started = _choose(photos, data, {"record.artifact": model} if model else {})
@@ -131,17 +136,6 @@ def beside(target: Path) -> Iterator[Path]:
         yield Path(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def _working_in(folder: Path) -> Iterator[None]:
-    """Work in a folder during the block, since the paths of parameters are relative to it."""
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)
 
 
 def _choose(photos: Path | None, data: str | None, values: Mapping[str, Any]) -> Started | None:
