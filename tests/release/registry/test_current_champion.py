@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support.git import git
 
 from perennial.base import documents, files
 from perennial.base.config import Config
@@ -152,6 +153,8 @@ def counted(comparisons: int, passed: bool, *, model: str = "m", opponent: str =
         (0.1, None, [counted(364, True)], {"comparisons": 365, "promotions": 0}),
         (0.1, None, [counted(6, False), counted(5, True, model="ours")], {"comparisons": 5, "promotions": 1}),
         (0.1, None, [counted(5, True, model="ours", opponent="v0.0.1")], {"comparisons": 6, "promotions": 2}),
+        (0.1, None, [counted(7, False), counted(7, True, model="n")], {"comparisons": 9, "promotions": 2}),
+        (0.1, None, [counted(364, True), counted(364, True, model="n")], {"comparisons": 366, "promotions": 1}),
         (0.1, {"comparisons": "many"}, [{"passed": True}], {"comparisons": 0, "promotions": 0}),
     ],
 )
@@ -171,6 +174,22 @@ def test_the_state_of_the_budget_is_pinned_with_the_champion(
     pin, _ = current_champion.pin(config)
     assert documents.read_json(ChampionPin.FILE) == {"commit": TWO.commit, "version": "v0.0.2", **pinned}
     assert current_champion.pin(config) == (pin, False)
+
+
+def test_nights_without_a_comparison_do_not_set_the_budget_back(load, monkeypatch) -> None:
+    config = load(**{"gate.false_share": 0.1})
+    git("init", "-q")
+    nights = [counted(5, False), *({"opponent": "v0.0.2", "model": "m", "passed": False} for _ in range(11))]
+    for number, each in enumerate(nights):
+        record = config.paths.runs / f"n{number}" / "run.json"
+        files.write_json(record, {"run": f"n{number}", "decision": {"promote": False, "compared": each}})
+        git("checkout", "-q", "--orphan", f"run/n{number}")
+        git("add", "-f", str(record))
+        git("commit", "-qm", "x", date=f"2026-11-29T02:{number:02}:00Z")
+        record.unlink()
+    monkeypatch.setattr(current_champion, "open_registry", lambda config, **options: opened(NEW, ONE, TWO))
+    pin, _ = current_champion.pin(config)
+    assert (pin.comparisons, pin.promotions) == (6, 1)
 
 
 def test_the_champion_stays_pinned_where_the_registry_cannot_be_read(checked, monkeypatch) -> None:

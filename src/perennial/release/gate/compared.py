@@ -7,7 +7,9 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from perennial.base import documents
+from perennial.base.config.release import GateConfig
 from perennial.model.evaluation.results import Decision
+from perennial.release.gate.budget import Budget
 
 TRAFFIC = "traffic: random"  # slice of the random labels of traffic: column and reason
 
@@ -68,3 +70,14 @@ def parsed(found: Iterable[object]) -> Iterator[Compared]:
     for each in found:
         with suppress(ValidationError):
             yield Compared.model_validate(each)
+
+
+def budget_after(found: Iterable[Compared], limits: GateConfig) -> Budget:
+    """The state of the budget after comparisons; two models with one number were compared at the same time."""
+    counted = [(each.comparisons, each) for each in found if each.comparisons is not None]
+    last = max((number for number, _ in counted), default=0)
+    newest = {(each.model, each.opponent): each for number, each in counted if number == last}
+    state = Budget(last, min((each.promotions for each in newest.values()), default=0))
+    for each in newest.values():
+        state = state.after(limits, passed=each.passed)
+    return state

@@ -22,7 +22,7 @@ from perennial.release.registry.access import OpenRegistry, open_registry
 from perennial.release.registry.push import push_references
 from perennial.release.registry.versions import Registry, Version
 
-LAST = 10  # records of runs that are read: the newest ones have the state
+LAST = 10  # records of runs here that are read, with all decisions on branches
 log = logging.getLogger(__name__)
 Verdict = Literal["promote", "reject", "compare again"]  # the last: the champion has changed since
 
@@ -63,20 +63,14 @@ def _budget(config: Config, registry: Registry, opponent: str) -> Mapping[str, i
     ours = None
     with suppress(PerennialError):
         ours = documents.read_json(config.paths.training).get("weights_sha256")
-    records = (record.get("decision") or {} for record in run_records.listing(config, LAST))
+    here = (record.get("decision") or {} for record in run_records.listing(config, LAST))
     values = [version.facts.get("compared") for version in registry.versions]
-    counted = [
-        (each.comparisons, each)
-        for each in compared.parsed([*values, *(record.get("compared") for record in records)])
-        if each.comparisons is not None
-    ]
-    for number, each in counted:
-        if (each.model, each.opponent) == (ours, opponent):
-            return Budget(number, each.promotions)._asdict()
-    if not counted:
-        return Budget()._asdict()
-    number, last = max(counted, key=lambda each: each[0])
-    return Budget(number, last.promotions).after(config.gate, passed=last.passed)._asdict()
+    values += [each.get("compared") for each in (*here, *run_records.pushed_decisions(config))]
+    found = [*compared.parsed(values)]
+    for each in found:
+        if (each.model, each.opponent) == (ours, opponent) and each.comparisons is not None:
+            return Budget(each.comparisons, each.promotions)._asdict()
+    return compared.budget_after(found, config.gate)._asdict()
 
 
 def require_available(config: Config, *, fetch: bool = False) -> str | None:

@@ -6,6 +6,7 @@ record as the last commit of its branch `run/<run>`.
 
 import hashlib
 import importlib
+import json
 import logging
 import os
 import platform
@@ -40,6 +41,10 @@ RUN = "PERENNIAL_RUN"  # in the environment of a stage: the run that it belongs 
 FILE = "run.json"
 MOST_BYTES = 1 << 24  # of a record, which has some 20,000
 COMPLETED = "Completed"  # Prefect's name of the state
+DECISIONS = 500  # records on branches whose decisions are read together
+NEWEST = ("--sort=-committerdate", "--format=%(refname)")  # of git's for-each-ref
+BRANCHES = ("refs/heads/run/**", *run_branches.UNPUSHED, "refs/remotes/*/run/**")
+SEPARATOR = "record:"  # no line of JSON
 Reader = Callable[[], dict[str, Any] | None]
 
 
@@ -207,6 +212,23 @@ def listing(config: Config, last: int) -> list[dict[str, Any]]:
     return sorted(newest, key=lambda each: str(each.get("started")), reverse=True)[:last]
 
 
+def pushed_decisions(config: Config) -> Iterator[dict[str, Any]]:
+    """Yield the decisions in the records of the last runs on branches, the newest first; read at once."""
+    try:
+        git, near = Repository(Path()), {"GIT_NO_LAZY_FETCH": "1"}
+        names = git.run("for-each-ref", f"--count={DECISIONS}", *NEWEST, *BRANCHES).split()
+        files = (config.paths.runs / name.rpartition("/")[2] / FILE for name in names)
+        asked = "".join(f"{name}:./{file.as_posix()}\n" for name, file in zip(names, files, strict=True))
+        found = git.run("cat-file", f"--batch={SEPARATOR}", stdin=asked, **near).split(f"{SEPARATOR}\n")
+    except PerennialError:  # no repository
+        return
+    for text in found:
+        with suppress(ValueError, KeyError, TypeError):
+            record, _ = json.JSONDecoder().raw_decode(text)  # a line about a missing file may follow
+            if isinstance(record["decision"], dict):
+                yield record["decision"]
+
+
 def find(config: Config, run: str) -> dict[str, Any]:
     """Find the record of a run by its name or the start of it."""
     here, pushed = known(config)
@@ -224,11 +246,7 @@ def known(config: Config) -> tuple[dict[str, Reader], dict[str, Reader]]:
     pushed: dict[str, Reader] = {}
     try:
         git = Repository(Path())
-        listed = git.run(
-            "for-each-ref", "--sort=-committerdate", "--format=%(refname)",
-            "refs/heads/run/**", *run_branches.UNPUSHED, "refs/remotes/*/run/**",
-        )  # fmt: skip
-        for reference in listed.split():
+        for reference in git.run("for-each-ref", *NEWEST, *BRANCHES).split():
             run = reference.rpartition("/")[2]
             pushed.setdefault(run, partial(_read, git, reference, config.paths.runs / run / FILE))
     except PerennialError as error:

@@ -5,11 +5,9 @@ opponent, and is kept in the record of its run, and of the last one in the tag o
 Together, these are the score in office: of every test example that joined, by that night's champion.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -17,7 +15,6 @@ from pydantic import ValidationError
 from perennial.base import documents
 from perennial.base.config import Config
 from perennial.base.errors import PerennialError
-from perennial.base.project.git import Repository
 from perennial.model.evaluation import unbiased
 from perennial.model.evaluation.results import Decision, Metrics, UnbiasedScore, named_score
 from perennial.release.gate import compared
@@ -27,8 +24,6 @@ from perennial.release.registry.versions import Registry
 FACTS = ("data", "decision", "examples", "comparison", "negative_flips")  # of a tag
 IN_OFFICE = "the last {:,} new examples, by whichever version was in office"
 LAST = 10  # records of runs that are read
-DECISIONS = 500  # records of runs in git that are read for the score in office
-SEPARATOR = "record:"  # no line of JSON
 
 
 def facts(config: Config, decision: Decision, registry: Registry, run: str) -> dict[str, Any]:
@@ -127,19 +122,9 @@ def in_office(config: Config, registry: Registry) -> dict[str, Any]:
 
 def _decided(config: Config) -> Iterator[tuple[object, object]]:
     """Yield the opponents of the decisions in git with their scores, the newest first."""
-    try:
-        git, near = Repository(Path()), {"GIT_NO_LAZY_FETCH": "1"}
-        newest = ("--sort=-committerdate", f"--count={DECISIONS}", "--format=%(refname)")
-        names = git.run("for-each-ref", *newest, "refs/heads/run/**", "refs/remotes/*/run/**").split()
-        files = (config.paths.runs / name.rpartition("/")[2] / run_records.FILE for name in names)
-        asked = "".join(f"{name}:./{file.as_posix()}\n" for name, file in zip(names, files, strict=True))
-        found = git.run("cat-file", f"--batch={SEPARATOR}", stdin=asked, **near).split(f"{SEPARATOR}\n")
-    except PerennialError:  # no repository
-        return
-    for text in found:
-        with suppress(ValueError, KeyError, TypeError):
-            record, _ = json.JSONDecoder().raw_decode(text)  # a line about a missing file may follow
-            yield record["decision"]["champion"]["version"], record["decision"]["champion"]["unbiased"]
+    for decision in run_records.pushed_decisions(config):
+        with suppress(KeyError, TypeError):
+            yield decision["champion"]["version"], decision["champion"]["unbiased"]
 
 
 def _measured(config: Config, registry: Registry) -> Iterator[tuple[str, UnbiasedScore]]:

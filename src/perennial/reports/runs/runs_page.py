@@ -17,7 +17,6 @@ from perennial.base.errors import ConfigError, printable
 from perennial.data.validation import html
 from perennial.model.evaluation import comparison
 from perennial.release.gate import budget, compared
-from perennial.release.gate.budget import Budget
 from perennial.release.gate.compared import Compared
 from perennial.reports.runs import run_comparison, run_table
 from perennial.reports.runs.run_table import Row
@@ -92,13 +91,9 @@ def _needed(found: Compared, *, by_label: bool) -> str:
 
 def _promise(decided: Sequence[Decided], limits: GateConfig) -> str | None:
     """What `gate.false_share` promises, and what is left of its budget; None without it."""
-    said = budget.promise(limits)
-    counted = [each.found for each in decided if each.found.comparisons is not None]
-    if said is None:
+    if (said := budget.promise(limits)) is None:
         return None
-    state = Budget()
-    if last := max(counted, key=lambda each: each.comparisons or 0, default=None):
-        state = Budget(last.comparisons or 0, last.promotions).after(limits, passed=last.passed)
+    state = compared.budget_after((each.found for each in decided), limits)
     return f"{said}. Next is {state.text(limits)}; it passes with a p-value up to {state.level(limits):.2g}."
 
 
