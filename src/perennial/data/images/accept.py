@@ -27,15 +27,13 @@ from perennial.data.images import (
     BadImage,
     Image,
     Refused,
-    alpha,
-    bmp_webp,
     check_size,
     decode,
     header,
-    heif,
     jpeg,
     jpeg_file,
     orientation,
+    other_formats,
     png,
     png_file,
 )
@@ -91,7 +89,7 @@ def for_record(image: Image, filename: str, transparency: Transparency) -> Image
         opened.load()
         white = transparency == "white" and opened.has_transparency_data
         if parsed.window and not white:
-            hidden = alpha.holds_the_picture(opened, np.asarray(decode.plain(opened)))
+            hidden = decode.holds_the_picture(opened, np.asarray(decode.plain(opened)))
             return image._replace(hidden=hidden)
         pixels = np.asarray(decode.plain(opened, transparency))
         return image._replace(encoded=png.encode(pixels))
@@ -182,11 +180,11 @@ def size(content: bytes) -> tuple[int, int] | None:
                 return None
             width, height = head.width, head.height
         case "BMP":
-            width, height = bmp_webp.bmp_size(content)
+            width, height = other_formats.bmp_size(content)
         case "WEBP":
-            width, height = bmp_webp.webp_size(content)
+            width, height = other_formats.webp_size(content)
         case "HEIC" | "AVIF":
-            width, height = heif.opened(content).size
+            width, height = other_formats.opened(content).size
         case _:
             return None
     check_size(width, height)
@@ -196,7 +194,8 @@ def size(content: bytes) -> tuple[int, int] | None:
 def format_name(content: bytes) -> str:
     """The name of the format of a file that is accepted."""
     return next((name for start, name in STARTS.items() if content.startswith(start)), "") or (
-        heif.format_name(content) or ("WEBP" if content[:4] + content[8:12] == b"RIFFWEBP" else "unknown")
+        other_formats.format_name(content)
+        or ("WEBP" if content[:4] + content[8:12] == b"RIFFWEBP" else "unknown")
     )
 
 
@@ -224,10 +223,10 @@ def _image(content: bytes, filename: str, transparency: Transparency) -> Image:
         case "BMP":
             opened = BmpImageFile(io.BytesIO(content))
         case "HEIC" | "AVIF":
-            opened = heif.opened(content)
+            opened = other_formats.opened(content)
         case _:
             unknown = f"not a {FORMATS}: it starts with {content[:8]!r}" if content else "it is empty"
-            raise Refused(other(content) or heif.refusal(content) or unknown)
+            raise Refused(other(content) or other_formats.refusal(content) or unknown)
     return _converted(opened, filename, orientation.of_image(opened), transparency)
 
 
@@ -271,7 +270,7 @@ def _png(content: bytes, filename: str, transparency: Transparency) -> Image:
 def _opened_png(content: bytes, parsed: png_file.Png) -> PngImageFile:
     image = PngImageFile(io.BytesIO(parsed.for_decoder(content)))
     if parsed.transparent:
-        alpha.correct_key(image, parsed.bits, parsed.key(content))
+        decode.correct_key(image, parsed.bits, parsed.key(content))
     return image
 
 
@@ -286,6 +285,6 @@ def _converted(image: PIL.Image.Image, name: str, turned: int, transparency: Tra
     upright = decode.plain(image, transparency)
     pixels = np.asarray(upright)
     height, width = pixels.shape[:2]
-    hidden = transparency == "drop" and alpha.holds_the_picture(image, pixels)
+    hidden = transparency == "drop" and decode.holds_the_picture(image, pixels)
     kind, encoded = ("jpg", _photograph(upright)) if is_photograph else ("png", png.encode(pixels))
     return Image(encoded, kind, height, width, name, turned=turned != orientation.UPRIGHT, hidden=hidden)
