@@ -20,8 +20,7 @@ from perennial.data import datasets
 from perennial.data.archives import leftover
 from perennial.data.datasets.readers import labelled
 from perennial.data.downloads.spec import LIMITS, TransferLimits
-from perennial.data.sources.copies import Copies
-from perennial.data.sources.listing import Listing
+from perennial.data.sources.listing import Copies, Listing
 from perennial.data.sources.origin import Origin, is_archive, is_web, open_origin
 
 log = logging.getLogger(__name__)
