@@ -21,7 +21,7 @@ import scipy
 from numpy.typing import NDArray
 
 from benchmarks import results
-from perennial.model.evaluation import average_precision, permutation
+from perennial.model.evaluation import average_precision, label_comparison
 from perennial.model.evaluation.comparison import mcnemar
 
 NULLS = int(os.environ.get("NULLS", "2000"))
@@ -47,7 +47,7 @@ def measure() -> None:
     """Simulates, prints tables and writes the results."""
     times = {f"{examples} x {classes}": _seconds(examples, classes) for examples, classes in SIZES_OF_TIMES}
     for size, seconds in times.items():
-        print(f"{permutation.SWAPS:,} swaps of {size}: {seconds:.1f} s")
+        print(f"{label_comparison.SWAPS:,} swaps of {size}: {seconds:.1f} s")
     rows = {}
     for examples, classes in SIZES:
         for kind, other in (("alike", 0.0), ("unlike", 0.5)):
@@ -94,7 +94,9 @@ def _dropped(examples: int, ours: Array, theirs: Array, seed: int) -> dict[str, 
     """The p-value of a drop of any class, where no class is really worse."""
     pair = _drawn(np.random.default_rng(seed), examples, ours, theirs)
     classes = [
-        permutation.p_value(pair.labels[:, [one]], pair.theirs[:, [one]], pair.ours[:, [one]], f"{seed} {one}")
+        label_comparison.p_value(
+            pair.labels[:, [one]], pair.theirs[:, [one]], pair.ours[:, [one]], f"{seed} {one}"
+        )
         for one in range(len(ours))
     ]
     return {"drop of a class": min(classes) * len(ours)}
@@ -118,7 +120,7 @@ def _p_values(pair: Pair, cuts: tuple[Array, Array], seed: str) -> dict[str, flo
     gain = _macro(labels, ours) - _macro(labels, theirs)
     spread = average_precision.influence(labels, ours) - average_precision.influence(labels, theirs)
     return {
-        "permutation": permutation.p_value(labels, ours, theirs, seed),
+        "permutation": label_comparison.p_value(labels, ours, theirs, seed),
         "sign": mcnemar(int((one > other).sum()), int((one < other).sum())),
         "jackknife": float(scipy.special.ndtr(-gain / np.sqrt((spread**2).sum()))),
     }
@@ -176,5 +178,5 @@ def _seconds(examples: int, classes: int) -> float:
     margins = np.full(classes, MARGIN)
     pair = _drawn(np.random.default_rng(0), examples, margins + 0.5, margins)
     started = time.perf_counter()
-    permutation.p_value(pair.labels, pair.ours, pair.theirs, "time")
+    label_comparison.p_value(pair.labels, pair.ours, pair.theirs, "time")
     return time.perf_counter() - started
