@@ -54,7 +54,8 @@ PROGRAM = """\
 #!/bin/sh
 case "$1 $2" in
 "-m dvc"|"-m gto.cli"|"-m perennial"|"-m perennial.base.parallel.child"|"-m prefect.engine"|"-m -c"|\\
-"-m perennial.project.tune.trial"|"-m perennial.project.cross_validation.fold"|"-m support."*|"-m tasks."*)
+"-m perennial.project.tune.training_process"|"-m perennial.project.cross_validation.fold"|\\
+"-m support."*|"-m tasks."*)
     shift; exec {python} -IS {client} {name} "$@";;
 esac
 exec {python} "$@"

@@ -46,7 +46,11 @@ def searched(texts=RATES, trials=1, minutes=None):
 
 def trial_process():
     """The process of the running trial."""
-    trials = (each for each in psutil.Process().children() if "perennial.project.tune.trial" in each.cmdline())
+    trials = (
+        each
+        for each in psutil.Process().children()
+        if "perennial.project.tune.training_process" in each.cmdline()
+    )
     return next(trials, None)
 
 
@@ -79,7 +83,7 @@ def test_a_trial_that_learns_nothing_is_stopped_at_its_first_evaluation(pipeline
 
 def test_the_process_of_a_trial_imports_nothing_of_the_study():
     """It takes a second, in each trial."""
-    files = source_code.closure(source_code.PACKAGE / "project" / "tune" / "trial.py")
+    files = source_code.closure(source_code.PACKAGE / "project" / "tune" / "training_process.py")
     imports = {name.split(".")[0] for file in files for name in source_code.facts(file.read_bytes()).imports}
     assert imports & {"optuna", "sqlalchemy"} == set()
 

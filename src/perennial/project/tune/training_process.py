@@ -1,5 +1,10 @@
-"""A training in folders and a process of its own, whose data DVC brought up to date before."""
+"""A training in folders and a process of its own, whose data DVC brought up to date before.
 
+Run as a program, it is a trial of a search. The command alone has the study: it would take this process a
+second to import what that needs.
+"""
+
+import json
 import logging
 import math
 import os
@@ -7,8 +12,8 @@ import pickle
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -23,6 +28,7 @@ from perennial.base.processes.programs import Finished, TimedOut
 from perennial.base.project import source_code
 
 log = logging.getLogger(__name__)
+TRIAL = "perennial.project.tune.training_process"
 LOG = "log.txt"  # in a training's folder
 SHOWN = 500  # characters of an error
 OWN_PATHS = {
@@ -142,3 +148,22 @@ def main(work: Callable[[Any], None]) -> NoReturn:
     sys.stderr.write(" ".join(text.split())[:SHOWN] + "\n" if code else "")
     sys.stderr.flush()
     os._exit(code)  # what TensorFlow would still tear down takes a second
+
+
+def _train(task: tuple[Config, bool]) -> None:
+    """Train, or go on with a training that was interrupted, and print each evaluation as a line of JSON."""
+    output = os.dup(1)
+    os.dup2(2, 1)  # whatever else is printed goes to the log
+
+    def tell(evaluation: object, stopped_by: str | None) -> None:
+        line = json.dumps({**asdict(evaluation), "stopped_by": stopped_by})  # type: ignore[call-overload]
+        with suppress(BrokenPipeError):  # the command was killed; a signal will end this process, too
+            os.write(output, f"{line}\n".encode())
+
+    with stage("perennial.stages.train", task[0], "trial") as (train, config):
+        train.train(config, pinned=task[1], follower=tell)
+        source_code.require_unchanged()
+
+
+if __name__ == "__main__":
+    main(_train)

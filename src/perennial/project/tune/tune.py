@@ -26,7 +26,6 @@ from perennial.data.validation import integrity
 from perennial.model.training import triggers
 from perennial.project.tune import space, training_process
 from perennial.project.tune.study import Study, Trial, naming_database
-from perennial.project.tune.trial import Task
 
 log = logging.getLogger(__name__)
 FOLDER = "tune"  # in paths.work, with a folder for each search
@@ -227,16 +226,16 @@ def _run(found: Search, new: Trial, budget: Budget, *, pinned: bool) -> Trial | 
             stopped = worse and evaluation["stopped_by"] is None and evaluation["step"] > begins_step
         return not stopped
 
-    task = Task(folder=found.folder / "trials" / f"{new.number:04}", config=own, pinned=pinned)
-    program = "perennial.project.tune.trial"
-    done = training_process.run(program, task, task.folder, limit_s=budget.left_s(), goes_on=goes_on)
+    folder = found.folder / "trials" / f"{new.number:04}"
+    task = training_process.own(own, folder), pinned
+    done = training_process.run(training_process.TRIAL, task, folder, limit_s=budget.left_s(), goes_on=goes_on)
     if done is None:
         return None
     if done.code and not stopped:
         ended = _failed(found, new, *training_process.failure(done))
     else:
-        ended = _ended(found, new, training_process.own(own, task.folder).paths.training, stopped=stopped)
-    shutil.rmtree(task.folder / "work", ignore_errors=True)
+        ended = _ended(found, new, task[0].paths.training, stopped=stopped)
+    shutil.rmtree(folder / "work", ignore_errors=True)
     return ended
 
 
