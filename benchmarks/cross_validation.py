@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from benchmarks import results
 from perennial.model.evaluation import average_precision, intervals
-from perennial.project.cross_validation import out_of_fold
+from perennial.project.cross_validation import cross_validation
 
 REPEATS = int(os.environ.get("REPEATS", "2000"))
 SIZES, FOLDS, CLASSES, FEATURES = (60, 200, 1000), 5, 5, 16
@@ -158,7 +158,7 @@ def _of_hits(outputs: Array, labels: NDArray[np.int64]) -> dict[str, Interval]:
 def _of_ranks(outputs: Array, labels: NDArray[np.int64]) -> dict[str, Interval]:
     return {
         name: average_precision.interval(labels, outputs, level)
-        for name, level in (("jackknife", intervals.LEVEL), ("wide jackknife", out_of_fold.widened(FOLDS)))
+        for name, level in (("jackknife", intervals.LEVEL), ("wide jackknife", cross_validation.widened(FOLDS)))
     }
 
 

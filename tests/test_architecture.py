@@ -46,7 +46,7 @@ LINES = {
     "live": 4_472,
     "reports": 1_748,
     "orchestration": 5_687,
-    "project": 4_048,
+    "project": 3_964,
     "reproduce": 2_725,
     "cli": 3_365,
 }

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perennial.project.new import added_pipeline, new, template
+from perennial.project.new import new, template
 from perennial.project.upgrade import upgrade
 
 
@@ -13,5 +13,5 @@ def project_files() -> dict[str, bytes]:
 
 @pytest.fixture
 def template_once(project_files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (added_pipeline, new, upgrade):
+    for module in (new, upgrade):
         monkeypatch.setattr(module, "template", lambda: dict(project_files))

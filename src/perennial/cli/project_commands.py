@@ -43,12 +43,12 @@ def _new(
     photos: Path | None = typed("Your images: a folder per class or a table, or an archive.", metavar="FOLDER"),
     data: str | None = typed("digits, mnist, cifar10 or flowers. [default: digits]", metavar="NAME"),
 ) -> None:
-    from perennial.project.new import added_pipeline, new
+    from perennial.project.new import new
 
     if (folder is None) == (pipeline is None):
         raise ConfigError("name the folder of a new project, or with --pipeline a pipeline of this one")
     made = new.new(folder, photos=photos, data=data) if folder else None
-    made = made or added_pipeline.add(str(pipeline), photos=photos, data=data)
+    made = made or new.add(str(pipeline), photos=photos, data=data)
     following = list(new.next_commands(made))
     document = {
         "folder": str(made.folder), "origin": made.origin, "committed": made.committed,
@@ -220,7 +220,7 @@ def _cross_validate(
 ) -> None:
     checked = config.load(params)
     _require_ready(params, checked)
-    from perennial.project.cross_validation import cross_validation, out_of_fold
+    from perennial.project.cross_validation import cross_validation
     from perennial.project.tune import training_process
 
     training_process.require_trainable(checked)
@@ -230,8 +230,8 @@ def _cross_validate(
         with locks.stage(work, "cross-validate"):  # no other stage may change the data meanwhile
             found = cross_validation.CrossValidation(params, folds, pinned=weights_are_pinned(params))
             found.train()
-            document = out_of_fold.write(found)
-    output(document, out_of_fold.lines(document))
+            document = cross_validation.write(found)
+    output(document, cross_validation.lines(document))
 
 
 def _require_ready(params: Path, checked: Config) -> None:
@@ -262,11 +262,11 @@ def _upgrade(
     check: bool = switch("--check", "Change nothing; exit with code 4 if something would change."),
     conflicts: bool = switch("--conflicts", "Write files that cannot be merged, with git's markers."),
 ) -> None:
-    from perennial.project.upgrade import other_version, upgrade
+    from perennial.project.upgrade import upgrade
 
-    if wanted := other_version.package(version):
+    if wanted := upgrade.other_package(version):
         options = {"--check": check, "--conflicts": conflicts, "--json": wants_json()}
-        raise SystemExit(other_version.run(wanted, [name for name, given in options.items() if given]))
+        raise SystemExit(upgrade.run_other(wanted, [name for name, given in options.items() if given]))
     done = upgrade.upgrade(Path.cwd(), check=check, conflicts=conflicts)
     output(_document(done), map(printable, _lines(done)))
     if check and done.needed:

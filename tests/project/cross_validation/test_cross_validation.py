@@ -19,7 +19,7 @@ from perennial.base import config, files
 from perennial.base.choices import SPLITS
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.data.records import columns
-from perennial.project.cross_validation import fold, out_of_fold
+from perennial.project.cross_validation import cross_validation, fold
 from perennial.project.cross_validation.cross_validation import CrossValidation
 from perennial.project.tune.training_process import LOG
 
@@ -46,11 +46,11 @@ def ready(folder, **values):
 def cross_validated(count=2):
     found = CrossValidation(PARAMS, count, pinned=True)
     found.train()
-    return out_of_fold.write(found)
+    return cross_validation.write(found)
 
 
 def table():
-    with next(Path(".work/cross-validation").glob(f"*/{out_of_fold.TABLE}")).open(newline="") as stream:
+    with next(Path(".work/cross-validation").glob(f"*/{cross_validation.TABLE}")).open(newline="") as stream:
         return list(csv.DictReader(stream))
 
 
@@ -78,17 +78,19 @@ def test_one_that_was_killed_goes_on_and_ends_as_an_unbroken_one(pipeline):
     folder = Path(document["folder"])
     assert "resumed from step" in (folder / "fold-2" / LOG).read_text()
     assert len(list((folder / "fold-1").iterdir())) == 4, "no records, weights or checkpoints stay"
-    written = [(folder / name).read_bytes() for name in (out_of_fold.DOCUMENT, out_of_fold.TABLE)]
+    written = [(folder / name).read_bytes() for name in (cross_validation.DOCUMENT, cross_validation.TABLE)]
     shutil.rmtree(folder / "fold-2")
     cross_validated()
-    assert [(folder / name).read_bytes() for name in (out_of_fold.DOCUMENT, out_of_fold.TABLE)] == written
+    assert [
+        (folder / name).read_bytes() for name in (cross_validation.DOCUMENT, cross_validation.TABLE)
+    ] == written
     rows = table()
     assert len(rows) == document["examples"] == sum(each["examples"] for each in document["folds"])
     assert document["score"] == np.mean([row["label"] == row["predicted"] for row in rows])
     assert document["score"] > 0.5
     assert {row["split"] for row in rows} == {"train", "validation", "test"}
     assert not Path("models").exists()
-    assert "1797 images, each predicted by a training" in "\n".join(out_of_fold.lines(document))
+    assert "1797 images, each predicted by a training" in "\n".join(cross_validation.lines(document))
 
 
 def test_images_with_several_labels_have_predictions_by_the_thresholds_of_their_fold(

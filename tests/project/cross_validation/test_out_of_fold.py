@@ -7,7 +7,7 @@ import pytest
 
 from perennial.model.evaluation import label_errors
 from perennial.model.evaluation.predictions import Predictions
-from perennial.project.cross_validation import out_of_fold
+from perennial.project.cross_validation import cross_validation
 
 IMAGES = 200
 UNCHECKED = "the labels were not checked: the trainings are not clearly better than equal answers"
@@ -26,13 +26,13 @@ def said(right, several):
         classes=("cat", "dog"), split="all", split_digest="", model="", data="",
     )  # fmt: skip
     names = {number: f"{number}.png" for number in range(IMAGES)}
-    score, interval = out_of_fold.scored(found, 5)
+    score, interval = cross_validation.scored(found, 5)
     document = {
         "metric": "accuracy", "examples": IMAGES, "score": score, "interval": interval, "level": 0.95,
         "folds": [], "predictions": "predictions.csv",
         "label_errors": label_errors.described(Path("unread"), found, names),
     }  # fmt: skip
-    return list(out_of_fold.lines(document))
+    return list(cross_validation.lines(document))
 
 
 @pytest.mark.parametrize("several", [False, True])

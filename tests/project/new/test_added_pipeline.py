@@ -15,8 +15,7 @@ from perennial.base import config, files
 from perennial.base.errors import ConfigError, DataError
 from perennial.base.layout import Project
 from perennial.cli import app
-from perennial.project.new.added_pipeline import add
-from perennial.project.new.new import new
+from perennial.project.new.new import add, new
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from perennial.base import config, files
 from perennial.base.errors import ConfigError, DataError, PerennialError
 from perennial.base.project import code_digests
 from perennial.cli import app
-from perennial.project.new import own_wheel, template
+from perennial.project.new import template
 from perennial.project.new.new import Made, new, next_commands
 
 
@@ -45,7 +45,7 @@ def left(folder: Path) -> set[str]:
 @pytest.mark.parametrize("name", ["shop", "it's müller & söhne's"])
 def test_all_files_of_a_new_project_are_in_its_first_commit(name: str) -> None:
     made = new(Path(name))
-    assert made == Made(folder=Path(name), committed=True, started=None, origin=own_wheel.origin())
+    assert made == Made(folder=Path(name), committed=True, started=None, origin=template.origin())
     assert git("status", "--porcelain", "--ignored", folder=Path(name)) == ""
     there = git("ls-files", "-z", folder=Path(name)).split("\0")
     assert {"params.yaml", "dvc.yaml", "code.yaml", "README.md", ".dvc/config", ".gitignore"} <= set(there)
@@ -93,7 +93,7 @@ def test_its_code_is_that_of_the_perennial_that_made_it() -> None:
 
 
 def test_the_wheel_of_equal_packages_has_equal_bytes() -> None:
-    assert own_wheel.wheel() == own_wheel.wheel()
+    assert template.wheel() == template.wheel()
 
 
 def test_pristine_copies_are_kept_for_an_upgrade() -> None:

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from perennial.project.start import plan, start
-from perennial.project.start.machine import Machine
-from perennial.project.start.survey import Survey
+from perennial.project.start.survey import Machine, Survey
 
 LAPTOP = Machine(cores=4, memory_gb=16, gpus=0)
 GPU = Machine(cores=16, memory_gb=64, gpus=1)

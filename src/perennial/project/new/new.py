@@ -18,9 +18,10 @@ from typing import Any
 from perennial.base import config, files
 from perennial.base.config.paths import Paths
 from perennial.base.config.release import RecordConfig
-from perennial.base.dvc.pipeline_file import with_model
+from perennial.base.dvc.pipeline_file import with_model, with_prefix
 from perennial.base.errors import ConfigError, DataError, listed
 from perennial.base.layout import FLOWS, PARAMS, PIPELINES, STAGES, Project
+from perennial.base.params import options
 from perennial.base.params.edit_params import apply_preset, set_values
 from perennial.base.processes import programs
 from perennial.base.project import exclusions
@@ -28,8 +29,7 @@ from perennial.base.project.git import GitError, Repository, identified
 from perennial.base.project.pins import ChampionPin, SourcePin, WeightsPin
 from perennial.data.sources import weights
 from perennial.data.validation.drift import Baseline
-from perennial.project.new.own_wheel import origin
-from perennial.project.new.template import readme, template, write_all, write_base
+from perennial.project.new.template import origin, readme, template, write_all, write_base
 from perennial.project.start import start
 from perennial.project.start.start import Started
 
@@ -37,6 +37,13 @@ log = logging.getLogger(__name__)
 # The data sets that can be had without an account, and the presets that suit them.
 DATA = {"digits": None, "mnist": "mnist", "cifar10": "fast_cifar10", "flowers": "inception_v3_flowers"}
 MESSAGE = "New project\n\nMade by `perennial new`."
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+OWN = "own/README.md"
+TOP = "../../"  # of the project, from the pipeline's folder
+IGNORED = (
+    "/data/", "/models/", "/metrics/*", "!/metrics/scores.json", "/own/*", "!/own/README.md", "/runs/",
+    "/report.html", "/runs.html", "/.work/",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,3 +210,41 @@ def next_commands(made: Made) -> Sequence[str]:
     enter = [] if made.folder.absolute() == Path.cwd() else [f"cd {shlex.quote(folder.as_posix())}"]
     commit = [] if made.committed else ["git add .", "git commit"]
     return [*enter, *commit, "perennial run"]
+
+
+def add(name: str, *, photos: Path | None = None, data: str | None = None) -> Made:
+    """Make the folder of a further pipeline of the project here; photos, data: as for a new project."""
+    project = Project.find()
+    target = project.root / PIPELINES / name
+    if not (project.root / FLOWS).is_dir():
+        raise ConfigError(f"{project.root} is no project; `perennial new NAME` makes one; nothing was made")
+    if not NAME.fullmatch(name):
+        raise ConfigError(
+            f"the name of a pipeline holds a-z, 0-9 and, between them, -; got {name!r}; nothing was made"
+        )
+    if target.exists():
+        raise ConfigError(f"{target} exists; nothing was made; choose another name")
+    require_choice(photos, data)
+    source, shared = None if photos is None else photos.absolute(), template()
+    target.parent.mkdir(exist_ok=True)
+    with beside(target) as made:
+        files.write_bytes(made / STAGES, _stages(project, shared[STAGES].decode()).encode())
+        files.write_bytes(made / PARAMS, options.defaults().encode())
+        files.write_bytes(made / OWN, shared[OWN])
+        # The project's own .gitignore may name them already.
+        if Repository(made).ask("check-ignore", "--quiet", str(made / ".work" / "file")) is None:
+            files.write_bytes(made / ".gitignore", "".join(f"{each}\n" for each in IGNORED).encode())
+        started = set_up_pipeline(made, target, source, data)
+        move_into_place(made, target)
+    return Made(folder=target, committed=False, started=started)
+
+
+def _stages(project: Project, template_text: str) -> str:
+    """The dvc.yaml of a further pipeline: that of the top folder, or of another pipeline, with its changes."""
+    top = project.root / STAGES
+    if top.is_file():
+        return with_prefix(top.read_text(encoding="utf-8"), TOP)
+    others = project.pipelines()
+    return (
+        (others[0].folder / STAGES).read_text(encoding="utf-8") if others else with_prefix(template_text, TOP)
+    )

@@ -9,8 +9,7 @@ from perennial.base.choices import Split
 from perennial.base.config import Config
 from perennial.base.params.advice import interval
 from perennial.model.export.reference import limits
-from perennial.project.start.machine import Machine
-from perennial.project.start.survey import Survey
+from perennial.project.start.survey import Machine, Survey
 
 SIDES, LEAST_SIDE = 2, 512  # images are reduced to so many times the network's input, and to no less
 TINY_PX = 40  # images up to this side gain nothing from a larger network

@@ -21,11 +21,10 @@ from perennial.base.project.git import Repository
 from perennial.base.stage_state import outputs
 from perennial.data.downloads.spec import TransferLimits
 from perennial.data.sources import pin, previous, published_weights, weights
-from perennial.project.start import machine, plan, survey
+from perennial.project.start import plan, survey
 from perennial.project.start.candidates import Named
-from perennial.project.start.machine import Machine
 from perennial.project.start.plan import OPTIONAL, Choice
-from perennial.project.start.survey import Survey
+from perennial.project.start.survey import Machine, Survey
 
 NAME_IT = "name the table and its columns with --table, --file-column, --label-column and --split-column"
 QUICK = TransferLimits(connect_s=5, stall_s=10, total_s=600, tries=1)  # a laptop may have no network
@@ -70,7 +69,7 @@ def start(
     _require_replaceable(params, work, force=force)
     task = values.get("dataset.task", named.task)
     named = replace(named, whole=values.get("dataset.table", named.whole), task=task)
-    found, here = survey.look(folder, work, named), machine.this()
+    found, here = survey.look(folder, work, named), survey.this_machine()
     values = {key: found.block if key == "dataset.table" else value for key, value in values.items()}
     if found.chosen and not confirm(found):
         raise ConfigError(f"nothing was written; {NAME_IT}")

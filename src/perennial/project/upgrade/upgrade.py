@@ -1,25 +1,37 @@
-"""Move a project to the perennial that runs: its lock, code.yaml, the keys of params.yaml, and its files."""
+"""Move a project to the perennial that runs: its lock, code.yaml, the keys of params.yaml, and its files.
 
+The upgrade to another version is run by that one, which knows its files.
+"""
+
+import os
 import posixpath
+import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from perennial.base import documents, files
+from perennial.base import documents, files, limits
 from perennial.base.dvc.pipeline_file import with_prefix
 from perennial.base.errors import ConfigError, PerennialError, listed
 from perennial.base.layout import PARAMS, STAGES, Project
 from perennial.base.params import edit_params as params_file
+from perennial.base.processes import programs
 from perennial.base.project import code_digests
 from perennial.base.project.git import Repository, repository
-from perennial.project.new.template import BASE, OWN_WHEEL, generated, read_base, template, write_base
-from perennial.project.upgrade import stale
+from perennial.base.project.source_code import DISTRIBUTION
+from perennial.orchestration.run_setup import run_environment
+from perennial.project.new.template import BASE, NAME, OWN_WHEEL, generated, read_base, template, write_base
+from perennial.project.upgrade import merge
 from perennial.project.upgrade.merge import Change, What, merged
 
 SHOWN = 5
 OWN = (PARAMS, STAGES)  # files of each pipeline
+WRONG = ("/", "\\", " ", "=", "<", ">", "@")  # in no version
+# One of each says where packages come from. uv reads no pip.conf, and would ask the public index.
+CHOSEN = (("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_NO_INDEX"), ("PIP_INDEX_URL", "PIP_NO_INDEX"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +223,7 @@ def _notes(
 
 def _stale(plan: _Plan, pipeline: Project) -> list[str]:
     folder = pipeline.folder.relative_to(plan.root).as_posix()
-    return stale.run_again(plan.before, plan.after, "" if folder == "." else folder)
+    return merge.run_again(plan.before, plan.after, "" if folder == "." else folder)
 
 
 def _write(plan: _Plan) -> None:
@@ -245,3 +257,39 @@ def _put(file: Path, content: bytes | None) -> None:
         with suppress(OSError):  # there are other files
             for folder in filter(Path.exists, (bytecode, *file.parents)):
                 folder.rmdir()
+
+
+def other_package(named: str | None) -> str | None:
+    """What an installer is asked for, if an upgrade is to another perennial than the one that runs."""
+    if named is None or named == code_digests.installed():
+        return None
+    file = Path(named)
+    if file.name.startswith(f"{NAME}-") and file.suffix == ".whl" and file.is_file():
+        return str(file.absolute())
+    if any(each in named for each in WRONG) or not named[:1].isdigit() or file.suffix == ".whl":
+        raise ConfigError(
+            f"VERSION must be one, such as {code_digests.installed()}, or a wheel of perennial, got {named}"
+        )
+    if not all(any(map(os.environ.get, names)) for names in CHOSEN):
+        raise ConfigError(
+            f"the public index is not asked for {DISTRIBUTION}: another project may have this name there; "
+            f"name the wheel (`perennial upgrade {NAME}-{named}-py3-none-any.whl`), or an index of yours in "
+            "UV_DEFAULT_INDEX and PIP_INDEX_URL"
+        )
+    return f"{DISTRIBUTION}=={named}"
+
+
+def run_other(wanted: str, options: Sequence[str]) -> int:
+    """Install a package beside those of this Python, and run its upgrade; returns its exit code."""
+    with tempfile.TemporaryDirectory(prefix="perennial-") as folder:
+        try:
+            run_environment.install(sys.executable, [["--no-deps", "--target", folder, wanted]])
+        except PerennialError as error:
+            raise PerennialError(
+                f"{wanted} cannot be installed: {error}; nothing was changed: check the version and the index"
+            ) from error
+        environment = {**os.environ, "PYTHONPATH": folder}
+        command = [sys.executable, "-m", "perennial", "upgrade", *options]
+        done = programs.run(command, limit_s=limits.INSTALL_S, env=environment, to=print)
+        sys.stderr.write(done.errors)
+        return done.code
