@@ -282,11 +282,11 @@ def _monitor(
         status = send_alert(prefect_server.connect(pauses=TERMINAL_PAUSES_S), alert)
         output({"status": status}, f"sent; the webhook answered {status}")
         return
-    from perennial.live.monitor import look, rules
+    from perennial.live.monitor import rules
 
     checked = config.load(params)
     tie_to_checkout(params)
-    seen = look.look(checked)
+    seen = rules.look(checked)
     found = rules.as_json(seen, rules.decide(checked.monitor, seen))
     output(found, (f"{name:<20} {value}" for name, value in _monitor_lines(found)))
     if rules.unmet(checked.monitor, seen):

@@ -10,8 +10,7 @@ from support import raw
 from perennial.base import files
 from perennial.base.errors import PerennialError
 from perennial.data.sources.pin import pin
-from perennial.live.monitor.look import look
-from perennial.live.monitor.rules import decide
+from perennial.live.monitor.rules import decide, look
 
 NEW = raw.encoded(raw.picture(50_000))
 

@@ -27,7 +27,7 @@ from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.project.exclusions import Exclusions
 from perennial.base.storage import Store, open_store
 from perennial.cli import app
-from perennial.data import archives
+from perennial.data import archives, datasets
 from perennial.data.datasets.readers import labelled
 from perennial.data.images import accept
 from perennial.data.sources.pin import collect_labels, pin
@@ -35,11 +35,10 @@ from perennial.data.tfrecord import example
 from perennial.live.capture import place
 from perennial.live.capture.place import KeptImage
 from perennial.live.capture.same_image import Wanted
-from perennial.live.label import branch, removal
+from perennial.live.label import answers, branch
 from perennial.live.label.answers import Answers
 from perennial.live.label.queue import Choice
 from perennial.model.inference import image_inputs
-from perennial.reproduce.lineage import wanted_records
 from perennial.stages.convert import convert
 from perennial.stages.download import download
 from perennial.stages.validate import validate
@@ -569,12 +568,10 @@ def test_what_a_killed_search_leaves_is_what_the_next_one_removes(project, monke
     folders, run = [], trained(project)
     Path("own/cat/photo.jpeg").write_bytes(PLAIN)
     run()
-    read = wanted_records.datasets.read
-    monkeypatch.setattr(
-        wanted_records.datasets, "read", lambda *given: folders.append(given[2]) or read(*given)
-    )
+    read = datasets.read
+    monkeypatch.setattr(datasets, "read", lambda *given: folders.append(given[2]) or read(*given))
     forget(photo(PLAIN))
-    assert any(folders[0].match(name) for name in removal.LEFT)
+    assert any(folders[0].match(name) for name in answers.LEFT)
 
 
 @pytest.mark.fast_rows("another encoding")

@@ -1,18 +1,28 @@
-"""The rules of the section `monitor`: from observations to a decision, its reasons and its key."""
+"""What `perennial monitor` observes, and its rules: a decision, its reasons and its key."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
+from perennial.base import documents, files
+from perennial.base.config import Config
 from perennial.base.config.release import MonitorConfig
-from perennial.base.project.pins import SourcePin
+from perennial.base.errors import PerennialError
+from perennial.base.project.pins import ChampionPin, SourcePin
+from perennial.data.sources.pin import listed_source, pin_of
 from perennial.live.monitor.traffic import TrafficSeen
+from perennial.live.monitor.traffic import look as look_at_traffic
+from perennial.release.registry.access import OpenRegistry, open_registry
+from perennial.release.registry.versions import Version
 
 RuleName = Literal["source", "max_age_days"]
 State = Literal["none", "unchanged", "changed", "unreadable"]
 MARK_LENGTH = 16  # digits of a digest in a key
+DAY_S = 86_400
+PINNED_BY_RUN = (SourcePin.FILE, ChampionPin.FILE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,19 +86,18 @@ def decide(config: MonitorConfig, seen: Seen) -> RetrainDecision:
     """Apply the rules; all that fire cause a single retraining."""
     rules = list(_rules(config, seen))
     fired = [rule for rule in rules if rule.fires]
-    if not fired:
-        reason = "what a rule needs could not be looked at" if unmet(config, seen) else "no rule fires"
-        return RetrainDecision(retrain=False, reason=reason, key=None, rules=rules)
-    if seen.source.state == "unreadable":
-        reason = "a run could not read the source either"
-        return RetrainDecision(retrain=False, reason=reason, key=None, rules=rules)
     why = "; ".join(f"{rule.name}: {rule.seen}" for rule in fired)
     by_age_alone = [rule.name for rule in fired] == ["max_age_days"]
-    if seen.tried and not by_age_alone:
-        reason = f"run {seen.tried} has trained on this and was not promoted; {why}"
-        return RetrainDecision(retrain=False, reason=reason, key=None, rules=rules)
-    key = _age_key(config, seen) if by_age_alone else _data_key(seen)
-    return RetrainDecision(retrain=True, reason=why, key=key, rules=rules)
+    if not fired:
+        why = "what a rule needs could not be looked at" if unmet(config, seen) else "no rule fires"
+    elif seen.source.state == "unreadable":
+        why = "a run could not read the source either"
+    elif seen.tried and not by_age_alone:
+        why = f"run {seen.tried} has trained on this and was not promoted; {why}"
+    else:
+        key = _age_key(config, seen) if by_age_alone else _data_key(seen)
+        return RetrainDecision(retrain=True, reason=why, key=key, rules=rules)
+    return RetrainDecision(retrain=False, reason=why, key=None, rules=rules)
 
 
 def unmet(config: MonitorConfig, seen: Seen) -> bool:
@@ -130,9 +139,8 @@ def _source(seen: Seen) -> str:
 def _data_key(seen: Seen) -> str:
     """A key for the champion and the objects of the source, from which a retraining starts."""
     now = seen.source.now
-    listing = now.listing_sha256 if now else None
-    champion = seen.champion.commit if seen.champion else "none"
-    mark, objects = champion[:MARK_LENGTH], (listing or "none")[:MARK_LENGTH]
+    mark = (seen.champion.commit if seen.champion else "none")[:MARK_LENGTH]
+    objects = ((now and now.listing_sha256) or "none")[:MARK_LENGTH]
     return f"monitor/{seen.pipeline}/{mark}/{objects}"
 
 
@@ -142,3 +150,67 @@ def _age_key(config: MonitorConfig, seen: Seen) -> str:
         raise ValueError("no champion and no limit of its age")
     periods = int(seen.champion.age_days // config.max_age_days)
     return f"monitor/{seen.pipeline}/{seen.champion.commit[:MARK_LENGTH]}/age-{periods}"
+
+
+def look(config: Config, now: datetime | None = None) -> Seen:
+    """Collect everything that the rules need, for the champion on the git remote."""
+    opened = open_registry(config)
+    if opened.unreachable:
+        raise PerennialError(f"{opened.remote} cannot be reached: {opened.unreachable}; nothing was looked at")
+    version = opened.registry.champion
+    champion = _champion(version, now or datetime.now(UTC)) if version else None
+    traffic = look_at_traffic(config, version)
+    seen = Seen(
+        pipeline=config.record.artifact,
+        champion=champion,
+        source=SourceSeen(state="none"),
+        traffic=traffic,
+        problems=[traffic.problem] if traffic and traffic.problem else [],
+    )
+    if config.dataset.url is None:
+        return seen
+    before = _trained_on(opened, version)
+    try:
+        with listed_source(config) as (listing, _):
+            current = pin_of(listing)
+    except PerennialError as error:
+        source = SourceSeen(state="unreadable", trained_on=before, problem=str(error))
+        return replace(seen, source=source, problems=[*seen.problems, str(error)])
+    state: State = "unchanged" if current == before else "changed"
+    source = SourceSeen(state=state, now=current, trained_on=before)
+    return replace(seen, source=source, tried=_tried(opened, current, version))
+
+
+def _champion(version: Version, now: datetime) -> ChampionSeen:
+    date = datetime.fromtimestamp(version.date, UTC)
+    age_days = max(0.0, (now - date).total_seconds() / DAY_S)
+    return ChampionSeen(version=version.name, commit=version.commit, date=date.isoformat(), age_days=age_days)
+
+
+def _trained_on(opened: OpenRegistry, version: Version | None) -> SourcePin:
+    """The source pin of the champion's commit, or else of the checkout's."""
+    revision = version.commit if version else "HEAD"
+    text = opened.repository.read(revision, SourcePin.FILE)
+    if text is None:
+        return SourcePin()
+    remedy = "`perennial pin source` writes it"
+    return documents.parse_checked(text.encode(), str(SourcePin.FILE), SourcePin, remedy)
+
+
+def _tried(opened: OpenRegistry, source: SourcePin, version: Version | None) -> str | None:
+    """Find a recorded run that trained on these objects and was compared with this champion."""
+    champion = ChampionPin(version=version.name, commit=version.commit) if version else ChampionPin()
+    git, above = opened.repository, "refs/heads/" if opened.remote is None else opened.tracking("")
+    runs = git.run("for-each-ref", "--format=%(refname)", f"{above}run/**").split()
+    expected = [
+        git.run("hash-object", "--stdin", stdin=files.json_bytes(pin.content()).decode())
+        for pin in (source, champion)
+    ]
+    wanted = [f"{run}:./{file}\n" for run in runs for file in PINNED_BY_RUN]
+    if not wanted:
+        return None
+    # A blob's name is the digest of its content; missing files have none.
+    found = git.run("cat-file", "--batch-check=%(objectname)", stdin="".join(wanted)).splitlines()
+    pairs = zip(found[::2], found[1::2], strict=True)
+    tried = [run for run, pair in zip(runs, pairs, strict=True) if pair == tuple(expected)]
+    return tried[-1].removeprefix(f"{above}run/") if tried else None
