@@ -3,8 +3,8 @@
 import json
 
 from perennial.orchestration.engine import this_run
-from perennial.orchestration.steps.progress_artifact import training_progress
 from perennial.orchestration.steps.recording import COMPARING
+from perennial.orchestration.terminal.view import training_progress
 from perennial.orchestration.work.dvc_repo import Results, parameter, reproduce, stages, stale
 from perennial.orchestration.work.perennial_command import perennial
 from perennial.orchestration.work.stage_failures import ExitCode, StageFailed

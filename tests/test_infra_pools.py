@@ -19,7 +19,7 @@ from prefect_kubernetes.worker import KubernetesWorkerJobConfiguration
 from support.manifests import are_valid, passes
 
 from perennial.base.dvc import repro
-from perennial.orchestration.provisioning import pools
+from perennial.orchestration.provisioning import infra
 
 Template = dict[str, Any]
 CLASSES = {"kubernetes": KubernetesWorkerJobConfiguration, "docker": DockerWorkerJobConfiguration}
@@ -47,7 +47,7 @@ SPOT = {
 
 
 def template(kind: str) -> Template:
-    return json.loads((ROOT / pools.FOLDER / f"{kind}.json").read_text(encoding="utf-8"))
+    return json.loads((ROOT / infra.POOLS / f"{kind}.json").read_text(encoding="utf-8"))
 
 
 def rendered(kind: str, values: Template, given: Template | None = None, *, name: str = NAMES[0]) -> Any:
@@ -195,6 +195,6 @@ def test_every_value_of_a_template_is_a_variable_with_a_default_of_its_type(kind
 
 def test_a_template_is_of_the_type_that_its_name_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    assert {name: each.kind for name, each in pools.declared(CLASSES).items()} == {
+    assert {name: each.kind for name, each in infra.pools(CLASSES).items()} == {
         "cpu": "process", "gpu": "process", "kubernetes": "kubernetes", "docker": "docker",
     }  # fmt: skip

@@ -33,7 +33,7 @@ from perennial.base.errors import ConfigError
 from perennial.orchestration.client import owner
 from perennial.orchestration.client import prefect_server as api
 from perennial.orchestration.engine import this_run
-from perennial.orchestration.provisioning import automations, deploy, worker
+from perennial.orchestration.provisioning import deploy, infra, worker
 from perennial.orchestration.remote_runs import start_run, status
 from perennial.orchestration.run_setup import flow_run
 from perennial.orchestration.server import dead_runs
@@ -281,7 +281,7 @@ def test_a_run_whose_process_cannot_be_started_ends_after_some_tries(make: Calla
     place = make("A")
     server = place.server
     place.patch.chdir(place.folder)
-    again = next(each for each in automations._declared(None) if each.name == dead_runs.RESTART)
+    again = next(each for each in infra.declared_automations(None) if each.name == dead_runs.RESTART)
     again.trigger.within = timedelta(days=1)  # type: ignore[union-attr]
     with (
         own_pool(server),
@@ -311,7 +311,7 @@ def test_a_run_may_wait_for_a_node_as_long_as_the_server_lets_it(make: Callable[
     server, kinds = place.server, {"here": "process", "cluster": "kubernetes"}
     place.patch.chdir(ROOT)
     with temporary_settings({PREFECT_API_URL: server.url}), get_client(sync_client=True) as client:
-        automations.install(client)
+        infra.install_automations(client)
         waiting = client.read_automations_by_name(dead_runs.WAITING)[0].model_dump(mode="json")
         path = f"/automations/{waiting['id']}"
         kept = {key: waiting[key] for key in ("name", "description", "tags", "actions")}
@@ -455,7 +455,7 @@ def test_what_a_person_changed_of_automations_and_the_webhook_is_kept_or_set_bac
     edited = {key: dead[key] for key in ("name", "description", "tags", "trigger", "actions")}
     place.server.request("PUT", f"/automations/{dead['id']}", {**edited, "enabled": False})
     (block,) = (
-        each for each in place.server.post("/block_documents/filter", {}) if each["name"] == automations.WEBHOOK
+        each for each in place.server.post("/block_documents/filter", {}) if each["name"] == infra.WEBHOOK
     )
     headers = {"Content-Type": "application/json", "X-Team": "hidden"}
     place.server.request("PATCH", f"/block_documents/{block['id']}", {"data": {"headers": headers}})

@@ -11,8 +11,8 @@ from support.checkout import Server, wait_until
 from support.s3 import Proxy
 from support.tasks import write_pipeline
 
-from perennial.orchestration.client import fitness
 from perennial.orchestration.client.prefect_server import connect
+from perennial.orchestration.provisioning import worker
 
 pytestmark = pytest.mark.timing
 
@@ -97,10 +97,10 @@ def test_heartbeats_tasks_and_artifacts_arrive_through_a_proxy_without_websocket
     sent = [path for method, path in proxy.asked if method == "POST" and path == "/api/events"]
     assert len(sent) >= 4  # one heartbeat, and the three states of the task
     with connect({"PREFECT_API_URL": address}, pauses=()) as through:
-        assert [line[:26] for line in fitness.problems(through, 1)] == ["WebSockets do not reach ht"]
+        assert [line[:26] for line in worker.problems(through, 1)] == ["WebSockets do not reach ht"]
     with connect({"PREFECT_API_URL": server.url}, pauses=()) as direct:
-        assert list(fitness.problems(direct, 1)) == []
-        (line,) = fitness.problems(direct, 2)
+        assert list(worker.problems(direct, 1)) == []
+        (line,) = worker.problems(direct, 2)
         assert "database is locked" in line
         wanted = {"filter": {"event": {"name": ["prefect.flow-run.heartbeat"]}}}
         wait_until(lambda: direct.request("POST", "events/filter", wanted)["events"])

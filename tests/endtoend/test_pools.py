@@ -9,7 +9,7 @@ from prefect import get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from support.checkout import Server, wait_until
 
-from perennial.orchestration.provisioning import automations, pools
+from perennial.orchestration.provisioning import infra
 from perennial.orchestration.server import dead_runs
 
 pytestmark = [pytest.mark.timing, pytest.mark.slow]
@@ -22,9 +22,9 @@ def deployments(server: Server) -> None:
     """The automations, and a deployment in the pool kubernetes and one in cpu."""
     with pytest.MonkeyPatch.context() as patch, client_of(server) as client:
         patch.chdir(ROOT)
-        automations.install(client)
-        for pool in pools.declared(["kubernetes"]).values():
-            pools.set_up(client, pool, 1, shared=False)
+        infra.install_automations(client)
+        for pool in infra.pools(["kubernetes"]).values():
+            infra.set_up_pool(client, pool, 1, shared=False)
             flow = client.create_flow_from_name("retrain")
             client.create_deployment(flow, pool.name, tags=["perennial"], work_pool_name=pool.name)
 

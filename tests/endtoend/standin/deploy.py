@@ -9,7 +9,7 @@ from prefect import get_client
 from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
 from prefect.workers.process import ProcessWorker
 
-from perennial.orchestration.provisioning import automations
+from perennial.orchestration.provisioning import infra
 
 ROOT = Path(__file__).parents[3]
 REPOSITORY = os.environ["PERENNIAL_REPOSITORY"]
@@ -25,7 +25,7 @@ JOB = {
 
 os.chdir(ROOT)
 with get_client(sync_client=True) as client:
-    automations.install(client)
+    infra.install_automations(client)
     flow = client.create_flow_from_name("retrain")
     template = ProcessWorker.get_default_base_job_template()
     for pool in ("one", "other"):

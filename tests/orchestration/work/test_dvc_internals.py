@@ -10,13 +10,13 @@ from dvc.stage import cache, run
 from dvc.utils.serialize import modify_yaml, parse_yaml
 from support.tasks import write_pipeline
 
-from perennial.orchestration.work import dvc_internals
+from perennial.orchestration.work import dvc_requests
 from perennial.orchestration.work.dvc_repo import reproduce
 
 
 def test_dvc_logs_what_is_looked_for() -> None:
     logged = inspect.getsource(run) + inspect.getsource(cache)
-    assert all(f'"{text}"' in logged for text in dvc_internals.SHOWN)
+    assert all(f'"{text}"' in logged for text in dvc_requests.SHOWN)
 
 
 def test_what_the_flow_records_is_what_dvc_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +61,7 @@ def test_an_entry_is_written_as_dvc_writes_it(tmp_path: Path, text: str, name: s
     file.write_text(text, encoding="utf-8")
     shared = [1, 2]
     for new in ({"cmd": "a"}, ODD, {"cmd": "a", "params": {"b": {"c": shared, "d": shared}}}, {"cmd": "b"}):
-        found = dvc_internals.with_entry(file.read_text(encoding="utf-8"), name, new, file)
+        found = dvc_requests.with_entry(file.read_text(encoding="utf-8"), name, new, file)
         with modify_yaml(file) as content:  # as DVC's Lockfile.dump_stages
             if not content:
                 content["schema"] = "2.0"
@@ -71,15 +71,15 @@ def test_an_entry_is_written_as_dvc_writes_it(tmp_path: Path, text: str, name: s
 
 
 def test_only_the_entry_that_changed_is_formatted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(dvc_internals, "parse_yaml_for_update")
+    monkeypatch.delattr(dvc_requests, "parse_yaml_for_update")
     text = LOCKS["the project's"]
     for name, recorded in parse_yaml(text, "dvc.lock")["stages"].items():
-        assert dvc_internals.with_entry(text, name, recorded, Path("dvc.lock")) == text
+        assert dvc_requests.with_entry(text, name, recorded, Path("dvc.lock")) == text
 
 
 def test_the_folder_of_a_damaged_database_is_the_one_that_is_configured(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(write_pipeline(tmp_path, ""))
     monkeypatch.setenv("DVC_SITE_CACHE_DIR", str(tmp_path / "site"))
-    assert dvc_internals.notes_folder(ValueError()) == tmp_path / "site"
+    assert dvc_requests.notes_folder(ValueError()) == tmp_path / "site"
     (tmp_path / ".dvc" / "config.local").write_text(f"[core]\n    site_cache_dir = {tmp_path / 'other'}\n")
-    assert dvc_internals.notes_folder(ValueError()) == tmp_path / "other"
+    assert dvc_requests.notes_folder(ValueError()) == tmp_path / "other"

@@ -39,9 +39,9 @@ from perennial.orchestration.client.owner import (
     require_no_password,
 )
 from perennial.orchestration.client.prefect_server import connect
-from perennial.orchestration.provisioning import automations, plans, pools, prefect_schedules
+from perennial.orchestration.provisioning import infra, plans
+from perennial.orchestration.provisioning.infra import Pool
 from perennial.orchestration.provisioning.plans import FILE, Planned, refuse
-from perennial.orchestration.provisioning.pools import Pool
 
 TAG = "perennial"  # of every deployment here
 PAGE = 200  # the server's maximum per request
@@ -52,10 +52,10 @@ def main() -> None:
     """Deploy to the server of Prefect's settings; exit with 2 if there is none."""
     try:
         require_no_password(os.environ.get(REPOSITORY, ""))
-        address = os.environ.get(automations.NOTIFY_URL)
+        address = os.environ.get(infra.NOTIFY_URL)
         if address and settings.problem(address):  # it may hold a secret, so no message shows it
             refuse(
-                f"{automations.NOTIFY_URL} must be an address that starts with https:// or http://; nothing "
+                f"{infra.NOTIFY_URL} must be an address that starts with https:// or http://; nothing "
                 "was deployed"
             )
         with connect(pauses=TERMINAL_PAUSES_S) as server:
@@ -81,7 +81,7 @@ def _deploy(client: SyncPrefectClient, server: str) -> None:
     plan = plans.read(owners)
     if not plan:
         refuse(f"{FILE} declares no deployments; nothing was deployed")
-    wanted = pools.declared(_used(plan))
+    wanted = infra.pools(_used(plan))
     for planned in plan:
         _require_ours(planned, there.get(planned.name), server)
         _require_pools(client, planned, wanted, server)
@@ -91,8 +91,8 @@ def _deploy(client: SyncPrefectClient, server: str) -> None:
     shared = {other.found.work_pool_name for other in others}
     for pool in wanted.values():
         # The limit is the pool's: a deployment's is a lease, which can end a healthy run.
-        pools.set_up(client, pool, len(ours), shared=pool.name in shared)
-    automations.install(client, elsewhere)
+        infra.set_up_pool(client, pool, len(ours), shared=pool.name in shared)
+    infra.install_automations(client, elsewhere)
     _bring(client, plan, there)
     _remove(client, ours, there.values(), {planned.name for planned in plan})
     # For when this checkout, or the address, moves; one that cannot be written names the repository.
@@ -190,7 +190,7 @@ def _require_pools(
             if pool is None:
                 refuse(
                     f"{planned.name}: {server} has no work pool {name}, and there is no "
-                    f"{pools.FOLDER / name}.json to make it from; nothing was deployed. Name another pool in "
+                    f"{infra.POOLS / name}.json to make it from; nothing was deployed. Name another pool in "
                     f"{FILE}, add that file, or create the pool with `prefect work-pool create`"
                 )
             continue
@@ -219,7 +219,7 @@ def _bring(client: SyncPrefectClient, plan: Sequence[Planned], there: Mapping[st
             sys.stderr.write(printed)
             sys.exit(code)
     for planned, before in known:
-        prefect_schedules.bring(client, planned.name, before.id, planned.schedules)
+        plans.bring_schedules(client, planned.name, before.id, planned.schedules)
         if changed := _changed(before, client.read_deployment(before.id)):
             sys.stdout.write(f"{planned.name}: set {', '.join(changed)} as {FILE} has it\n")
 

@@ -4,6 +4,7 @@ A Prefect worker ignores the first SIGTERM while it has a run, and a second one 
 """
 
 import argparse
+import base64
 import ctypes
 import logging
 import os
@@ -17,11 +18,12 @@ from pathlib import Path
 from threading import Thread
 from urllib.parse import quote
 
+import httpx
+
 from perennial.base import limits, logs
 from perennial.base.errors import SIGNALS, ConfigError, PerennialError, redacted
 from perennial.base.processes.process import children
 from perennial.base.processes.programs import Program
-from perennial.orchestration.client import fitness
 from perennial.orchestration.client.prefect_server import PrefectServer, connect
 from perennial.orchestration.client.responses import ServerAway
 from perennial.orchestration.remote_runs.status import KIND, existing
@@ -36,6 +38,13 @@ LONGEST_PAUSE_S = 60.0
 HEALTHY_S = 60.0
 PR_SET_CHILD_SUBREAPER = 36
 LIBC = ctypes.CDLL(None, use_errno=True)
+UPGRADE = {
+    "Connection": "Upgrade",
+    "Upgrade": "websocket",
+    "Sec-WebSocket-Version": "13",
+    "Sec-WebSocket-Protocol": "prefect",
+}
+WEBSOCKET_S = 10.0
 
 
 class SupervisedProcess:
@@ -106,7 +115,7 @@ def _server(pools: Sequence[str]) -> str:
     try:
         with connect(pauses=()) as server, suppress(ServerAway):
             require_usable(server, pools)
-            for each in fitness.problems(server, len(pools)):
+            for each in problems(server, len(pools)):
                 log.warning("%s", each)
     except PerennialError as error:
         sys.stderr.write(f"perennial worker: {error}\n")
@@ -200,3 +209,48 @@ def _reap(workers: Sequence[SupervisedProcess]) -> None:
                 own[ended.si_pid].poll()
             else:
                 os.waitpid(ended.si_pid, 0)
+
+
+def problems(server: PrefectServer, starting: int) -> Iterator[str]:
+    """Yield what limits the workers of a server; `starting`: the number of those that are about to start."""
+    yield from _websockets(server)
+    with suppress(PerennialError):  # it refuses the question; the workers will say what it refuses
+        yield from _several_workers(server, starting)
+
+
+def _websockets(server: PrefectServer) -> Iterator[str]:
+    """Say what is wrong if no WebSocket reaches the server, as behind some proxies."""
+    key = base64.b64encode(os.urandom(16)).decode()
+    try:
+        with server.client.stream(
+            "GET", "events/in", headers={**UPGRADE, "Sec-WebSocket-Key": key}, timeout=WEBSOCKET_S
+        ) as answer:
+            if answer.status_code == httpx.codes.SWITCHING_PROTOCOLS:
+                return
+            said = f"it answers {answer.status_code}"
+    except httpx.HTTPError as error:
+        said = str(error) or type(error).__name__
+    yield (
+        f"WebSockets do not reach {redacted(server.url)} ({said}). Runs send their heartbeats over HTTP and go "
+        "on, but the UI and workers hear of events late. Let the proxy pass `Upgrade: websocket` for /api"
+    )
+
+
+def _several_workers(server: PrefectServer, starting: int) -> Iterator[str]:
+    """Name the database that several workers need, unless the server says that it has it."""
+    count = starting + sum(
+        each["status"] == "ONLINE"
+        for pool in server.request("POST", "work_pools/filter", {})
+        for each in server.request("POST", f"work_pools/{quote(pool['name'], safe='')}/workers/filter", {})
+    )
+    if count < 2:
+        return
+    with suppress(PerennialError, LookupError, TypeError):  # a setting of its own may name the driver
+        if "postgresql" in str(server.request("GET", "admin/settings")["server"]["database"]["driver"]):
+            return
+    yield (
+        f"{count} workers will use {redacted(server.url)}. If its database is SQLite, Prefect's default, their "
+        "requests wait for each other (`database is locked`). With PostgreSQL, set "
+        "PREFECT_SERVER_DATABASE_DRIVER=postgresql+asyncpg beside PREFECT_SERVER_DATABASE_CONNECTION_URL of "
+        "the server: its API shows only the first"
+    )

@@ -1,11 +1,14 @@
 """What the DVC process of a run does; `dvc_repo` starts it, and sends the requests.
 
-DVC alone decides what is stale, starts every stage and records it, as `dvc repro --single-item` does.
+DVC alone decides what is stale, starts every stage and records it, as `dvc repro --single-item` does. For
+some of it, DVC has no public functions: pyproject.toml bounds its version, and a test of its inside says what a
+new version changes.
 """
 
 import json
 import logging
 import os
+import re
 import signal
 import sqlite3
 import sys
@@ -15,26 +18,75 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from dvc.config import Config
+from dvc.dirs import site_cache_dir
 from dvc.exceptions import DvcException
 from dvc.lock import LockError
-from dvc.repo import Repo
+from dvc.logger import _iter_causes
+from dvc.repo import Repo, lock_repo
+from dvc.stage import serialize
 from dvc.stage.exceptions import StageCmdFailedError
+from dvc.utils.serialize import ParseError, dumps_yaml, parse_yaml, parse_yaml_for_update
 from dvc_data.hashfile.cache import DiskError
 
-from perennial.base import failures
+from perennial.base import failures, files
 from perennial.base.dvc import dvc_program
 from perennial.base.dvc.dvc_program import DvcError
 from perennial.base.errors import DataError, Failure, InputsChanged, Interrupted, PerennialError
 from perennial.base.processes import process
-from perennial.orchestration.work import dvc_internals
 
+# What DVC logs of a stage: what became of it, and its command.
+RESULTS = {
+    "Running stage '%s':": "ran",
+    "Stage '%s' is cached - skipping run, checking out outputs": "restored",
+}
+SHOWN = {*RESULTS, "%s %s"}
 AGAIN_S = 0.2  # after which a lost SIGTERM is heeded; so soon, a stage takes a second one for the first
+
+
+def _entry(stage: Any) -> Mapping[str, Any]:
+    """The entry of dvc.lock of a stage that DVC has run."""
+    return dict(serialize.to_single_stage_lockfile(stage))
+
+
+def _commit(stage: Any) -> None:
+    """Keep the outputs of a stage that was reproduced with `no_commit` in DVC's cache, and record it."""
+    # DVC formats dvc.lock into the file itself, for half a second in which a kill leaves half of it.
+    if all(out.use_cache or out.is_metric or out.is_plot for out in stage.outs):
+        stage.repo.stage_cache.save(stage)
+    stage.commit()
+    file = Path(stage.path).with_suffix(".lock")
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    files.write_bytes(file, with_entry(text, stage.name, _entry(stage), file).encode())
+    stage.repo.scm_context.track_file(str(file))
+
+
+def with_entry(text: str, name: str, new: Mapping[str, Any], file: Path) -> str:
+    """The text of dvc.lock with an entry replaced or added, as DVC writes it."""
+    # DVC formats all entries again, which takes 0.4 s of CPU time. Here the others stay if possible.
+    lines = dumps_yaml({"stages": {name: new}}).partition("\n")[2]
+    if "&id" not in lines and "#" not in text:  # anchors are numbered over all entries, and comments moved
+        old, key = parse_yaml(text, file), re.escape(lines.partition("\n")[0])
+        found = re.sub(rf"^{key}\n(?: {{4}}.*\n)*|\Z", lambda _: lines, text, count=1, flags=re.MULTILINE)
+        with suppress(ParseError):
+            if parse_yaml(found, file) == {**old, "stages": {**old.get("stages", {}), name: new}}:
+                return found
+    content = parse_yaml_for_update(text, file) or {"schema": "2.0"}
+    content.setdefault("stages", {})[name] = new
+    return str(dumps_yaml(content))
+
+
+def notes_folder(error: Exception) -> Path:
+    """The folder of DVC's databases about files, one of which raised the error."""
+    if directory := getattr(error, "directory", None):  # dvc_data's DiskError
+        return Path(directory)
+    return Path(Config.from_cwd(validate=False)["core"].get("site_cache_dir") or site_cache_dir())
 
 
 def reproduce(name: str, work: Path) -> str:
     """Run a stage if DVC finds it stale: "ran", "restored" from its cache of runs, or "up to date"."""
     noted = work / "inputs" / f"{name}.json"
-    with Repo() as repo, dvc_internals.locked(repo), repo.scm_context(quiet=True):
+    with Repo() as repo, lock_repo(repo), repo.scm_context(quiet=True):
         for stage in repo.stage.collect(name):
             missing = [dep.def_path for dep in stage.deps if dep.protocol == "local" and not dep.exists]
             if missing:  # DVC would say so after it has removed the outputs
@@ -43,8 +95,8 @@ def reproduce(name: str, work: Path) -> str:
             note = _written(noted)
             if stage.reproduce(no_commit=True):
                 if _written(noted) not in {note, None}:  # it ran
-                    _require_unchanged(name, dvc_internals.entry(stage), json.loads(noted.read_bytes()))
-                dvc_internals.commit(stage)
+                    _require_unchanged(name, _entry(stage), json.loads(noted.read_bytes()))
+                _commit(stage)
     return (_results or ["up to date"])[-1]
 
 
@@ -77,8 +129,8 @@ _results: list[str] = []  # what became of the stage, as DVC has logged it
 
 def _shown(record: logging.LogRecord) -> bool:
     """Note what DVC logs of a stage; whether to show it, and not only to people who run DVC by hand."""
-    _results.extend(filter(None, [dvc_internals.RESULTS.get(record.msg)]))
-    return record.msg in dvc_internals.SHOWN or record.levelno > logging.INFO
+    _results.extend(filter(None, [RESULTS.get(record.msg)]))
+    return record.msg in SHOWN or record.levelno > logging.INFO
 
 
 def _failure(name: str, error: Exception, work: Path) -> dict[str, Any]:
@@ -104,7 +156,7 @@ def _of_dvc(name: str, error: Exception) -> tuple[Failure, str]:
         again = "run this again after it ended; where none works, remove .dvc/tmp/lock"
         return Failure.OUTSIDE, f"another DVC works here; {again}: {said}"
     if isinstance(error, DvcException):
-        shown = f"ERROR: failed to reproduce '{name}': {dvc_internals.words(error)}"
+        shown = f"ERROR: failed to reproduce '{name}': {': '.join(_iter_causes(error))}"
         refused = f"DVC refuses: {error}; `dvc status {name}` shows details"
         return (Failure.OUTSIDE, shown) if _results else (Failure.REFUSED, refused)
     if isinstance(error, OSError):
@@ -114,7 +166,7 @@ def _of_dvc(name: str, error: Exception) -> tuple[Failure, str]:
     if isinstance(error, sqlite3.Error | DiskError):
         if "locked" in str(error):  # by another DVC
             return Failure.OUTSIDE, f"another DVC command is running: {error}; run this again"
-        text = f"DVC cannot read what it noted about files in {dvc_internals.notes_folder(error)}: {error}; "
+        text = f"DVC cannot read what it noted about files in {notes_folder(error)}: {error}; "
         text += "nothing was changed; move that folder away, and run this again: DVC makes a new one"
         return Failure.REFUSED, text
     traceback.print_exception(error)
