@@ -1,6 +1,6 @@
 """Which failures are worth another try, and how often one is made.
 
-Prefect applies it; without a server, `task` in orchestration/engine/local_runs.py does.
+Prefect applies it; without a server, orchestration/engine/decorators.py does.
 """
 
 from collections.abc import Callable
@@ -8,8 +8,7 @@ from typing import ParamSpec, TypeVar
 
 from perennial.base import failures
 from perennial.base.errors import Failure
-from perennial.orchestration.engine.decorators import task
-from perennial.orchestration.engine.local_runs import Policy
+from perennial.orchestration.engine.decorators import Policy, task
 from perennial.orchestration.work.stage_failures import StageFailed
 
 MINUTE_S, HOUR_S = 60, 3600

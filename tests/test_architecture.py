@@ -45,7 +45,7 @@ LINES = {
     "stages": 1_267,
     "live": 4_450,
     "reports": 1_748,
-    "orchestration": 5_601,
+    "orchestration": 5_593,
     "project": 3_964,
     "reproduce": 2_713,
     "cli": 3_365,

@@ -19,7 +19,7 @@ from rich.table import Column, Table
 from perennial.base.errors import SIGNALS, PerennialError
 from perennial.base.retries import TERMINAL_PAUSES_S
 from perennial.orchestration.client.owner import require_commit
-from perennial.orchestration.engine import local_runs, this_run
+from perennial.orchestration.engine import decorators, this_run
 from perennial.orchestration.guard.one_at_a_time import require_idle
 from perennial.orchestration.terminal.view import live_view
 from perennial.orchestration.work import dvc_repo
@@ -118,7 +118,7 @@ def _values(parser: argparse.ArgumentParser) -> list[str]:
 def _by_hand() -> Iterator[None]:
     """Run what is in the block on the server, if one is set; it must answer before anything starts."""
     if not this_run.has_server():
-        local_runs.show_log()
+        decorators.show_log()
         yield
         return
     from prefect import tags

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from perennial.base import logs
 from perennial.orchestration.engine import this_run
-from perennial.orchestration.engine.local_runs import FLOW, LINE_FORMAT
+from perennial.orchestration.engine.decorators import FLOW, LINE_FORMAT
 from perennial.orchestration.work.dvc_repo import work_folder
 
 LOG = "retrain.log"  # in paths.work, of the last run

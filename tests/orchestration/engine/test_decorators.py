@@ -16,8 +16,7 @@ from support.tasks import write_pipeline
 from perennial.base.errors import PerennialError
 from perennial.base.processes.process import is_alive
 from perennial.orchestration.engine import this_run
-from perennial.orchestration.engine.decorators import flow, task
-from perennial.orchestration.engine.local_runs import Policy, TookTooLong
+from perennial.orchestration.engine.decorators import Policy, TookTooLong, flow, task
 from perennial.orchestration.engine.this_run import Stopped
 
 pytestmark = pytest.mark.timing
