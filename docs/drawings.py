@@ -87,7 +87,7 @@ def way() -> str:
 
 def _rows(steps: list[str], row: int) -> Iterator[str]:
     tasks = _functions("tasks/stages.py") | _functions("src/perennial/orchestration/steps/recording.py")
-    tasks |= _functions("src/perennial/orchestration/steps/summary_artifact.py")
+    tasks |= _functions("src/perennial/orchestration/steps/artifacts.py")
     limits = _limits()
     for number, name in enumerate(steps):
         y, stage = MARGIN + number * row, STAGES.get(name)

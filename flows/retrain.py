@@ -7,8 +7,8 @@ from pydantic import Field
 from perennial.base.choices import LOST_RACE
 from perennial.orchestration.engine.decorators import flow
 from perennial.orchestration.guard.one_at_a_time import one_at_a_time
+from perennial.orchestration.steps.artifacts import completed, retrain_run_name
 from perennial.orchestration.steps.recording import lost_races, record_end
-from perennial.orchestration.steps.summary_artifact import completed, retrain_run_name
 from perennial.orchestration.terminal.flow_command import run
 from perennial.orchestration.work.dvc_repo import Results
 from perennial.orchestration.work.parameters import check_parameters

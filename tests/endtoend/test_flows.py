@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 ARTIFACT = """
 from prefect import flow, task
 from perennial.orchestration.engine import events
-from perennial.orchestration.server.artifacts import write_text
+from perennial.orchestration.steps.artifacts import write_text
 
 events.send_by_http()  # as our flows do
 

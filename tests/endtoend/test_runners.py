@@ -194,7 +194,7 @@ FAILURES = {
 NEWS = ("promoted", "rejected", "retraining-started", "drift", "approval-expired")
 ALERTS = """
 import os
-from perennial.orchestration.server.artifacts import alert
+from perennial.orchestration.steps.artifacts import alert
 for kind, run in {ids!r}.items():
     os.environ["PREFECT__RUNTIME__FLOW_RUN__ID"] = run
     alert(kind, {words!r})

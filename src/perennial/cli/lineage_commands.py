@@ -37,16 +37,16 @@ def _seen(
 ) -> None:
     from perennial.base.project import exclusions
     from perennial.release.registry import access
-    from perennial.reproduce.lineage import seen, trainings
+    from perennial.reproduce.lineage import seen
 
     checked = config.load(params)
     opened = access.open_registry(checked, whole=True)
     digest = _digest(image)
     query = seen.of_file(image) if digest is None else seen.Query(sha256=[bytes.fromhex(digest)])
     cache = checked.paths.work / "lineage"
-    past = trainings.trainings(opened.repository, opened.registry, cache)
+    past = seen.trainings(opened.repository, opened.registry, cache)
     bits = checked.validation.near_duplicate_bits
-    found = seen.search(query, past, trainings.Indices(cache), bits=bits, ask=fetch)
+    found = seen.search(query, past, seen.Indices(cache), bits=bits, ask=fetch)
     digests = [each.hex() for each in query.sha256]
     known = sorted(set(digests) & set(exclusions.Exclusions.read().digests))
     output(_document(found, digests, known), _lines(found, digests, known))

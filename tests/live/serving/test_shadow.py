@@ -14,8 +14,7 @@ from support.raw import encoded, picture
 from perennial.base.errors import Interrupted
 from perennial.base.storage.local import LocalStore
 from perennial.live.capture import place
-from perennial.live.capture.answered_queue import Answered
-from perennial.live.capture.keeper import CaptureLimits
+from perennial.live.capture.keeper import Answered, CaptureLimits
 from perennial.live.serving import served_version, shadow
 from perennial.live.serving.server import Traffic
 from perennial.live.serving.shadow import Candidate, Comparison

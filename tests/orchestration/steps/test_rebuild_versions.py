@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from perennial.orchestration.server import artifacts
-from perennial.orchestration.steps import rebuild_versions
+from perennial.orchestration.steps import artifacts, rebuild_versions
 from perennial.orchestration.work.stage_failures import StageFailed
 
 

@@ -26,7 +26,7 @@ from perennial.data.validation import image_index
 from perennial.release.audit.sides import DvcObjects
 from perennial.release.registry import versions
 from perennial.reproduce.lineage import seen
-from perennial.reproduce.lineage.trainings import Indices, trainings
+from perennial.reproduce.lineage.seen import Indices, trainings
 from perennial.stages.convert import convert
 from perennial.stages.download import download
 from perennial.stages.validate import validate

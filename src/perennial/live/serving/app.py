@@ -22,7 +22,7 @@ from starlette.requests import ClientDisconnect
 
 from perennial.base.errors import printable
 from perennial.data.validation import html
-from perennial.live.capture.answered_queue import Served
+from perennial.live.capture.keeper import Served
 from perennial.live.serving import requests
 from perennial.live.serving.batching import Batcher
 from perennial.live.serving.origins import Origins

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,13 +24,10 @@ from perennial.base.errors import Interrupted, redacted
 from perennial.base.parallel import process_pool
 from perennial.base.processes.tensorflow import import_with_tensorflow
 from perennial.data.images import BadImage
-from perennial.live.capture.answered_queue import Answered, Probabilities, Served, Waiting, draw, labels, top
+from perennial.live.capture.keeper import Answered, Keeper, Probabilities, Served, Waiting, draw, labels, top
 from perennial.live.capture.place import Labels, Top
 from perennial.model.evaluation.intervals import wilson
 from perennial.model.inference.image_inputs import ImageSource, PixelBudget
-
-if TYPE_CHECKING:  # the process of the candidate is forked from one that must not import TensorFlow
-    from perennial.live.capture.keeper import Keeper
 
 log = logging.getLogger(__name__)
 VERSIONS = "perennial.live.serving.served_version"  # imports TensorFlow
@@ -153,7 +150,7 @@ class Shadow:
     """Compares a candidate with the served version on a share of the traffic."""
 
     def __init__(
-        self, candidate: Candidate, count: Callable[[str], object], keeper: "Keeper | None" = None
+        self, candidate: Candidate, count: Callable[[str], object], keeper: Keeper | None = None
     ) -> None:
         self.comparison = Comparison(served="", candidate="")
         self.failure = ""  # of loading or calling the candidate

@@ -44,8 +44,7 @@ def _outcome(server: PrefectServer, automation: str, before: Collection[str]) ->
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         if new := [each for each in _calls(server, automation) if each["id"] not in before]:
-            payload: dict[str, Any] = new[0]["payload"]
-            return payload
+            return dict(new[0]["payload"])
         time.sleep(POLL_S)
     raise PerennialError(
         f"the server has not recorded within {limit_s:.0f} s what became of the alert; look at its automation "
@@ -59,5 +58,4 @@ def _calls(server: PrefectServer, automation: str) -> list[dict[str, Any]]:
         "event": {"name": ["prefect.automation.action.executed", "prefect.automation.action.failed"]},
         "resource": {"id": [f"prefect.automation.{automation}"]},
     }
-    events: list[dict[str, Any]] = server.request("POST", "events/filter", {"filter": wanted})["events"]
-    return events
+    return list(server.request("POST", "events/filter", {"filter": wanted})["events"])

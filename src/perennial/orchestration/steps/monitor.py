@@ -20,10 +20,9 @@ from perennial.base.errors import ConfigError
 from perennial.base.layout import Project
 from perennial.orchestration.client.owner import normal, owner_of_checkout
 from perennial.orchestration.engine import this_run
-from perennial.orchestration.server import artifacts
-from perennial.orchestration.server.artifacts import alert
 from perennial.orchestration.server.server_runs import Ours, due_now, in_states, pipeline_of
-from perennial.orchestration.steps.summary_artifact import cell, markdown_table
+from perennial.orchestration.steps import artifacts
+from perennial.orchestration.steps.artifacts import alert, cell, markdown_table
 from perennial.orchestration.work.perennial_command import call_perennial
 from perennial.orchestration.work.stage_failures import ExitCode, StageFailed
 

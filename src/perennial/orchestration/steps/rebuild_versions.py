@@ -7,8 +7,8 @@ from typing import Any
 from perennial.base.errors import QualityError
 from perennial.base.layout import Project
 from perennial.orchestration.engine import this_run
-from perennial.orchestration.server import artifacts
-from perennial.orchestration.steps.summary_artifact import markdown_table
+from perennial.orchestration.steps import artifacts
+from perennial.orchestration.steps.artifacts import markdown_table
 from perennial.orchestration.work.perennial_command import call_perennial, perennial
 from perennial.orchestration.work.stage_failures import StageFailed
 
@@ -30,8 +30,7 @@ def rebuild_version(version: str) -> dict[str, Any]:
     if not done.output.strip():
         message = done.log[-1] if done.log else f"exit code {done.exit_code}"
         raise StageFailed("rebuild", done.exit_code or 1, f"{version} was not rebuilt: {message}")
-    found: dict[str, Any] = json.loads(done.output)
-    return found
+    return dict(json.loads(done.output))
 
 
 def report_rebuild(version: str, found: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from perennial.base.choices import Outcome
 from perennial.orchestration.engine import this_run
-from perennial.orchestration.server.artifacts import alert
+from perennial.orchestration.steps.artifacts import alert
 from perennial.orchestration.work.dvc_repo import Results
 from perennial.orchestration.work.perennial_command import perennial
 from perennial.orchestration.work.stage_failures import StageFailed

@@ -16,10 +16,9 @@ from pydantic import Field, ValidationError
 from perennial.base.errors import ConfigError
 from perennial.base.layout import Project
 from perennial.orchestration.engine import this_run
-from perennial.orchestration.server import artifacts
-from perennial.orchestration.server.artifacts import Alert, alert
 from perennial.orchestration.server.server_runs import Ours, Runs, in_states, of_flows, pipeline_of
-from perennial.orchestration.steps.summary_artifact import cell, markdown_table
+from perennial.orchestration.steps import artifacts
+from perennial.orchestration.steps.artifacts import Alert, alert, cell, markdown_table
 from perennial.orchestration.work.perennial_command import perennial
 from perennial.orchestration.work.stage_failures import ExitCode, StageFailed
 
@@ -120,8 +119,7 @@ def final_state(asked: Mapping[str, Any]) -> State[Any]:
 
 def read_request(run: str) -> dict[str, Any]:
     """Read the request of a run, as `perennial approve RUN --json` prints it."""
-    found: dict[str, Any] = json.loads(perennial("approve", run, "--json"))
-    return found
+    return dict(json.loads(perennial("approve", run, "--json")))
 
 
 def markdown(asked: Mapping[str, Any]) -> str:

@@ -187,17 +187,15 @@ class _Building:
         """Restore the outputs of a stage from DVC's remote, because its source differs from its pin."""
         log.info("%s: %s; taking the originals from DVC's remote", stage, why)
         self._done.states[stage] = "source gone"
+        self._done.others.append(self._moved(stage, why))
         try:
             rebuild_inputs.restore(self._work, stage, entry)
         except DvcFailed as error:
-            self._done.others += [
-                self._moved(stage, why),
-                Difference("remote", stage, ", ".join(entry.outs), "pushed", str(error)),
-            ]
+            lost = Difference("remote", stage, ", ".join(entry.outs), "pushed", str(error))
+            self._done.others.append(lost)
             return
         self._done.restored.append(stage)
         self._done.outputs[stage] = {path: (digest, digest) for path, digest in sorted(entry.outs.items())}
-        self._done.others.append(self._moved(stage, why))
 
     def _moved(self, stage: str, why: str) -> Difference:
         """The cause to report if a stage cannot read its original source again."""

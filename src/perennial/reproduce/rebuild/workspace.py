@@ -181,5 +181,4 @@ def _packages(python: Path) -> dict[str, str]:
     done = programs.run(command, limit_s=limits.LOCAL_S)
     if done.code:
         raise PerennialError(f"{python} does not run: {done.last_lines()}; nothing was rebuilt")
-    found: dict[str, str] = json.loads(done.output)
-    return found
+    return dict(json.loads(done.output))

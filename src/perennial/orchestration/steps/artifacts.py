@@ -1,22 +1,77 @@
-"""The name of a run, its progress and summary as Prefect artifacts, and facts for the terminal."""
+"""What a run shows: its name, its artifacts and alerts on its server, and facts for the terminal.
+
+An artifact or alert that the server does not take is no failure of the run.
+"""
 
 import base64
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from textwrap import shorten
-from typing import Any, cast
+from typing import Any, Literal, cast
 
+from perennial.base.errors import redacted
 from perennial.base.layout import Project
 from perennial.orchestration.engine import this_run
-from perennial.orchestration.server import artifacts
 from perennial.orchestration.work.perennial_command import call_perennial, perennial
 
+TIMEOUT_S = 60.0
+Alert = Literal["promoted", "rejected", "retraining-started", "approval-wanted", "approval-expired", "drift"]
+_missing: list[str] = []  # of this process
 CLASSES = 20  # in the artifact; the report has more
 MARKUP = re.compile(r"[\\`*_~\[\]()!#<>&|]")  # of Markdown and HTML
 REASON = 60  # characters of it in the name of a run
 SCORES = ("examples", "precision", "recall", "f1")
+
+
+def write_text(text: str, key: str, description: str) -> None:
+    """Write an artifact of Markdown, or log that it is missing."""
+    if this_run.has_server():
+        from prefect.artifacts import create_markdown_artifact
+
+        _tried(key, lambda: create_markdown_artifact(redacted(text), key=key, description=description))
+
+
+def write_image(address: str, key: str, description: str) -> None:
+    """Write an artifact of an image, or log that it is missing."""
+    if this_run.has_server():
+        from prefect.artifacts import create_image_artifact
+
+        _tried(key, lambda: create_image_artifact(address, key=key, description=description))
+
+
+def alert(kind: Alert, words: str) -> None:
+    """Emit an event about this run of a deployment, which infra/automations.yaml turns into an alert."""
+    if this_run.is_deployed():
+        from prefect.events import emit_event
+
+        run = f"prefect.flow-run.{this_run.run_id()}"
+        resource = {"prefect.resource.id": run, "prefect.resource.name": this_run.run_name()}
+        emit_event(f"perennial.{kind}", resource=resource, payload={"words": words})
+
+
+def _tried(key: str, create: Callable[[], Any]) -> None:
+    """Create an artifact, with the retries of Prefect's client; wait once for a server that does not answer."""
+    import httpx
+    from prefect.settings import PREFECT_API_REQUEST_TIMEOUT, temporary_settings
+
+    from perennial.orchestration.server.server_runs import await_server
+
+    log = this_run.log()
+    try:
+        with temporary_settings({PREFECT_API_REQUEST_TIMEOUT: TIMEOUT_S}):
+            try:
+                create()
+            except httpx.TransportError:
+                if _missing:
+                    raise
+                await_server(log)
+                create()
+    except httpx.HTTPError as error:
+        _missing.append(key)
+        reason = " ".join(str(error).split()) or type(error).__name__
+        log.warning("artifact missing: %s: %s", key, reason)
 
 
 def summarize(results: Mapping[str, str]) -> dict[str, str]:
@@ -36,11 +91,11 @@ def summarize(results: Mapping[str, str]) -> dict[str, str]:
         facts["record"] = results["record"]
     if sinks and changed:
         facts |= _sent_to_sinks()
-    artifacts.write_text(markdown(facts, per_class), "retrain", "Summary of the run")
+    write_text(markdown(facts, per_class), "retrain", "Summary of the run")
     for name, file in pictures.items():
         # Embed the data: the server may not reach this machine's files, and a later run replaces them.
         picture = f"data:image/png;base64,{base64.b64encode(Path(file).read_bytes()).decode()}"
-        artifacts.write_image(picture, f"retrain-{name}", file)
+        write_image(picture, f"retrain-{name}", file)
     this_run.log().info("%s", facts["decision"])
     return facts
 

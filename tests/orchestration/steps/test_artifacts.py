@@ -7,7 +7,7 @@ import pytest
 from perennial.orchestration.engine import this_run
 from perennial.orchestration.engine.this_run import LocalRun
 from perennial.orchestration.steps import monitor
-from perennial.orchestration.steps.summary_artifact import CLASSES, markdown, retrain_run_name
+from perennial.orchestration.steps.artifacts import CLASSES, markdown, retrain_run_name
 from perennial.orchestration.terminal.view import progress
 
 START = datetime(2026, 11, 22, 2, tzinfo=UTC)
