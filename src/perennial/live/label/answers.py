@@ -111,14 +111,13 @@ class Answers:
 
     def shown(self, sha256: str) -> bytes | None:
         """The image as a browser shows it, JPEG or PNG."""
-        file = self.image(sha256)
-        return None if file is None else file.read_bytes()
+        return file.read_bytes() if (file := self.image(sha256)) else None
 
     def unfinished(self, url: str | None = None) -> Queue | None:
         """The queue that was drawn last, if it is of this place (None: any) and has images without a label."""
         if not self._queue.exists():
             return None
-        found = documents.read_checked(self._queue, Queue, "`perennial label PLACE --new` draws another queue")
+        found = self.drawn()
         mine = url is None or found.place == redacted(url)
         return found if mine and queue.left(found.images, self.labels()) else None
 

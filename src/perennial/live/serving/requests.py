@@ -176,12 +176,10 @@ def _pixels(name: str, value: list[Any]) -> NDArray[np.uint8]:
         raise RequestRefused(400, f"{name} has the shape {shape}, expected [height, width, 1 or 3]")
     # NumPy would convert numbers beside one long text to texts of that length.
     with suppress(ValueError, TypeError):
-        if set(map(type, chain.from_iterable(chain.from_iterable(value)))) != {int}:
-            raise RequestRefused(400, f"{name} has values other than integers from 0 to 255")
-        try:
-            return np.array(value, np.uint8)
-        except OverflowError:
-            raise RequestRefused(400, f"{name} has values other than integers from 0 to 255") from None
+        with suppress(OverflowError):
+            if set(map(type, chain.from_iterable(chain.from_iterable(value)))) == {int}:
+                return np.array(value, np.uint8)
+        raise RequestRefused(400, f"{name} has values other than integers from 0 to 255")
     raise RequestRefused(400, f"{name} has rows of different lengths")
 
 

@@ -82,6 +82,44 @@ def new(folder: Path, *, photos: Path | None = None, data: str | None = None) ->
     return Made(folder=folder, committed=not inside and _commit(target), started=started, origin=origin())
 
 
+def add(name: str, *, photos: Path | None = None, data: str | None = None) -> Made:
+    """Make the folder of a further pipeline of the project here; photos, data: as for a new project."""
+    project = Project.find()
+    target = project.root / PIPELINES / name
+    if not (project.root / FLOWS).is_dir():
+        raise ConfigError(f"{project.root} is no project; `perennial new NAME` makes one; nothing was made")
+    if not NAME.fullmatch(name):
+        raise ConfigError(
+            f"the name of a pipeline holds a-z, 0-9 and, between them, -; got {name!r}; nothing was made"
+        )
+    if target.exists():
+        raise ConfigError(f"{target} exists; nothing was made; choose another name")
+    require_choice(photos, data)
+    source, shared = None if photos is None else photos.absolute(), template()
+    target.parent.mkdir(exist_ok=True)
+    with beside(target) as made:
+        files.write_bytes(made / STAGES, _stages(project, shared[STAGES].decode()).encode())
+        files.write_bytes(made / PARAMS, options.defaults().encode())
+        files.write_bytes(made / OWN, shared[OWN])
+        # The project's own .gitignore may name them already.
+        if Repository(made).ask("check-ignore", "--quiet", str(made / ".work" / "file")) is None:
+            files.write_bytes(made / ".gitignore", "".join(f"{each}\n" for each in IGNORED).encode())
+        started = set_up_pipeline(made, target, source, data)
+        move_into_place(made, target)
+    return Made(folder=target, committed=False, started=started)
+
+
+def _stages(project: Project, template_text: str) -> str:
+    """The dvc.yaml of a further pipeline: that of the top folder, or of another pipeline, with its changes."""
+    top = project.root / STAGES
+    if top.is_file():
+        return with_prefix(top.read_text(encoding="utf-8"), TOP)
+    others = project.pipelines()
+    return (
+        (others[0].folder / STAGES).read_text(encoding="utf-8") if others else with_prefix(template_text, TOP)
+    )
+
+
 def _model(project: str) -> str:
     """The name of a project's model: the project's, as far as DVC and git take it."""
     name = re.sub(r"[^a-z0-9]+", "-", project.lower()).strip("-")
@@ -210,41 +248,3 @@ def next_commands(made: Made) -> Sequence[str]:
     enter = [] if made.folder.absolute() == Path.cwd() else [f"cd {shlex.quote(folder.as_posix())}"]
     commit = [] if made.committed else ["git add .", "git commit"]
     return [*enter, *commit, "perennial run"]
-
-
-def add(name: str, *, photos: Path | None = None, data: str | None = None) -> Made:
-    """Make the folder of a further pipeline of the project here; photos, data: as for a new project."""
-    project = Project.find()
-    target = project.root / PIPELINES / name
-    if not (project.root / FLOWS).is_dir():
-        raise ConfigError(f"{project.root} is no project; `perennial new NAME` makes one; nothing was made")
-    if not NAME.fullmatch(name):
-        raise ConfigError(
-            f"the name of a pipeline holds a-z, 0-9 and, between them, -; got {name!r}; nothing was made"
-        )
-    if target.exists():
-        raise ConfigError(f"{target} exists; nothing was made; choose another name")
-    require_choice(photos, data)
-    source, shared = None if photos is None else photos.absolute(), template()
-    target.parent.mkdir(exist_ok=True)
-    with beside(target) as made:
-        files.write_bytes(made / STAGES, _stages(project, shared[STAGES].decode()).encode())
-        files.write_bytes(made / PARAMS, options.defaults().encode())
-        files.write_bytes(made / OWN, shared[OWN])
-        # The project's own .gitignore may name them already.
-        if Repository(made).ask("check-ignore", "--quiet", str(made / ".work" / "file")) is None:
-            files.write_bytes(made / ".gitignore", "".join(f"{each}\n" for each in IGNORED).encode())
-        started = set_up_pipeline(made, target, source, data)
-        move_into_place(made, target)
-    return Made(folder=target, committed=False, started=started)
-
-
-def _stages(project: Project, template_text: str) -> str:
-    """The dvc.yaml of a further pipeline: that of the top folder, or of another pipeline, with its changes."""
-    top = project.root / STAGES
-    if top.is_file():
-        return with_prefix(top.read_text(encoding="utf-8"), TOP)
-    others = project.pipelines()
-    return (
-        (others[0].folder / STAGES).read_text(encoding="utf-8") if others else with_prefix(template_text, TOP)
-    )
