@@ -43,7 +43,7 @@ LINES = {
     "model": 12_146,
     "release": 5_423,
     "stages": 1_267,
-    "live": 4_434,
+    "live": 4_431,
     "reports": 1_748,
     "orchestration": 5_582,
     "project": 3_964,
