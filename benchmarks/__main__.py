@@ -7,10 +7,11 @@ SCALE           share of each generated data set (default 1); other results go t
 MNIST_FOLDER    holds the four IDX files with their original names, *.gz
 CIFAR10_FOLDER  holds cifar-10-binary.tar.gz
 CIFAR10_IMAGES  holds train/ and test/ with a folder of JPEG files for each class, for transfer, fast and drift,
-                and for first_labels
+                and for first_labels and negative_flips
 FLOWERS_FOLDER  holds flower_photos.tgz; a smaller archive is repeated until it has 3,670 photographs
 REQUESTS        of the subject serve while versions change, of each row of traffic (default 100000)
-SEEDS           trainings of the subjects fast (default 5; 0: only its race to 80 %) and replaced
+SEEDS           trainings of the subjects fast (default 5; 0: only its race to 80 %) and replaced, draws of
+                negative_flips
 TUTORIAL_MINUTES  until the subject fast stops the tutorial's network (default 60)
 TRAININGS       of each task of the subject gate (default 200)
 NULLS           of the subject gate_labels, pairs of equally good models of each row (default 2000)
@@ -46,6 +47,7 @@ from benchmarks import (
     labels,
     main_job,
     memory,
+    negative_flips,
     nights,
     orchestration,
     predict,
@@ -74,6 +76,7 @@ SUBJECTS = {
     "head": head.measure,
     "transfer": transfer.measure,
     "tune": tune.measure,
+    "negative_flips": negative_flips.measure,
     "fast": fast.measure,
     "replaced": replaced.measure,
     "gpu": gpu.measure,

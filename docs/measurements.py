@@ -482,6 +482,20 @@ def _first_labels(results: Results) -> str:
     return _origin(results, f"{results['repeats']} draws") + "\n" + _table(head, rows)
 
 
+def _negative_flips(results: Results) -> str:
+    def apart(found: Mapping[str, float]) -> str:
+        differs = f"{100 * found['difference']:+.1f} ± {100 * found['interval']:.1f}"
+        return _percent(found["mean"], 1) + (f" ({differs})" if found["interval"] else "")
+
+    rows = [
+        [name, each["way"], apart(each["accuracy"]), apart(each["flips"]), f"{each['time']:.2f}"]
+        for name, ways in results["rows"].items()
+        for each in ways
+    ]
+    head = ["images", "successor", "accuracy", "negative flips", "time"]
+    return _origin(results, f"{results['seeds']} draws") + "\n" + _table(head, rows)
+
+
 def _replaced(results: Results) -> str:
     fast = json.loads((RESULTS / "fast.json").read_text(encoding="utf-8"))
     rows = [
@@ -744,6 +758,7 @@ SUBJECTS: Mapping[str, tuple[str, Callable[[Results], str]]] = {
     "gate": ("gate", _gate),
     "gate-labels": ("gate_labels", _gate_labels),
     "first-labels": ("first_labels", _first_labels),
+    "negative-flips": ("negative_flips", _negative_flips),
     "scores": ("scores", _scores),
     "years": ("years", _years),
     "traffic-gate": ("traffic_gate", _traffic_gate),

@@ -18,8 +18,8 @@ from support.scoring import CLASSES, World
 from perennial.base import config, documents, files
 from perennial.base.choices import SPLITS
 from perennial.base.config import Config
-from perennial.base.errors import DataError, PerennialError
-from perennial.base.project.pins import ChampionPin
+from perennial.base.errors import ConfigError, DataError, PerennialError
+from perennial.base.project.pins import ChampionPin, PinnedTeacher, WeightsPin
 from perennial.data.preprocessing import ImageSpec
 from perennial.data.records import manifest
 from perennial.data.validation import image_index
@@ -29,6 +29,7 @@ from perennial.model.evaluation.predictions import Predictions
 from perennial.model.evaluation.unbiased import CHOSE, NO_PART, TRAINED
 from perennial.model.export import saved_model
 from perennial.stages.champion import champion
+from perennial.stages.initialize import initialize
 
 ROOT = Path(__file__).parents[2]
 SIZES = {"train": 40, "test": 30}
@@ -289,3 +290,15 @@ def test_the_score_of_other_weights_of_its_training_is_not_its_score(
     scoring.write_records(trained.paths.records, repository.world, {**TRAINED_AS, "train": 60})
     found = written(trained)
     assert (found.validation, found.not_validated) == (None, "its training record has no score of its weights")
+
+
+def test_a_teacher_is_copied_from_its_commit(here: Config, repository: Repository) -> None:
+    shutil.rmtree(here.paths.export)
+    chosen = here.model_copy(update={"train": here.train.model_copy(update={"teacher": "champion"})})
+    WeightsPin(teacher=PinnedTeacher(path="champion", version="v0.0.3", commit=repository.commit)).write()
+    initialize(chosen)
+    copied = here.paths.initial_weights / "teacher"
+    assert files.digests(copied) == files.digests(repository.folder / "models" / "export")
+    with pytest.raises(ConfigError, match=r"train\.teacher is null, but pins/weights\.json pins \"champion\""):
+        initialize(here)
+    assert copied.exists()  # the old output stays

@@ -13,14 +13,15 @@ import shutil
 import subprocess
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from keras import Input, Model, layers
 from support import forks
-from support.training import Outcome, run
+from support.training import PLAIN, Outcome, run, teach
 
 from perennial.base.config.data import ModelConfig
 from perennial.model.models import MODELS
@@ -109,15 +110,27 @@ def _train(file: Path, values: Mapping[str, object], *, resume: bool) -> None:
     file.write_text(json.dumps(answer))
 
 
+def _teach(values: Mapping[str, object]) -> None:
+    """Make a model that learned for two steps the teacher, if the values name one."""
+    shutil.rmtree("pins", ignore_errors=True)
+    if "train.teacher" in values:
+        _apart(lambda: teach(run({**PLAIN, "train.max_steps": 2}).config.paths.model))
+
+
+def _apart(work: Callable[[], None]) -> None:
+    if child := os.fork():
+        os.waitpid(child, 0)
+    else:
+        work()
+        os._exit(0)
+
+
 def _answer(values: Mapping[str, object], *, resume: bool) -> Trained | str:
+    _teach(values)
     shutil.rmtree(".work", ignore_errors=True)
     whole, resumed = Path("whole.json"), Path("resumed.json")
     for file in (whole, resumed) if resume else (whole,):
-        if child := os.fork():
-            os.waitpid(child, 0)
-        else:
-            _train(file, values, resume=file == resumed)
-            os._exit(0)
+        _apart(partial(_train, file, values, resume=file == resumed))
         if isinstance(found := json.loads(file.read_text()), str):
             return found
     return Trained(*found, not resume or whole.read_bytes() == resumed.read_bytes())

@@ -14,7 +14,9 @@ from support.parameters import change_params
 
 from perennial.base import config, documents
 from perennial.base.config import Config
+from perennial.base.project.pins import PinnedTeacher, WeightsPin
 from perennial.data.sources import weights
+from perennial.model.export import saved_model
 from perennial.model.models import model_folder
 from perennial.model.training import checkpoints
 from perennial.stages.convert import convert
@@ -24,6 +26,7 @@ from perennial.stages.train import train
 from perennial.stages.validate import validate
 
 ROOT = Path(__file__).parents[2]
+TEACHER = Path("data", "initial_weights", "teacher")  # the copy of its export
 Weights = dict[str, NDArray[np.float32]]  # by path: conv1/kernel
 # Three updates whose numbers are easy to follow: no penalty, no dropout, no momentum.
 PLAIN: Mapping[str, object] = {
@@ -97,3 +100,13 @@ def table(file: Path) -> list[dict[str, float]]:
     """The numbers in a CSV file, a row each."""
     with file.open() as lines:
         return [{name: float(value) for name, value in line.items()} for line in csv.DictReader(lines)]
+
+
+def teach(model: Path, **changes: object) -> None:
+    """Make the model in a folder the teacher of the trainings in this one, as `initialize` does."""
+    network, description = model_folder.load(model)
+    shutil.rmtree(TEACHER, ignore_errors=True)
+    TEACHER.mkdir(parents=True)
+    saved_model.save(TEACHER, network, description.model_copy(update=changes), ())
+    pinned = PinnedTeacher(path="champion", version="v0.0.1", commit="c" * 40)
+    WeightsPin(teacher=pinned).write()

@@ -190,7 +190,9 @@ def _pinned(checked: Config, name: PinName, *, fetch: bool) -> dict[str, Any]:
 
     if name == "source":
         return pin.pin(checked).model_dump()
-    return (weights.pin(checked) if name == "weights" else previous.pin(checked.paths)).model_dump()
+    if name == "baseline":
+        return previous.pin(checked.paths).model_dump()
+    return weights.pin(checked, current_champion.teacher(checked)).model_dump()
 
 
 def _line(name: PinName, pinned: Mapping[str, Any]) -> str:
@@ -208,4 +210,6 @@ def _line(name: PinName, pinned: Mapping[str, Any]) -> str:
 
 
 def _weights(pinned: Mapping[str, Any]) -> str:
+    if "commit" in pinned:
+        return f"teacher {pinned['version'] or 'none: no champion yet'}"
     return f"{pinned['path']}, {pinned['file'] or format(pinned['bytes'], ',') + ' bytes'}"

@@ -15,6 +15,7 @@ from perennial.base.config import Config
 from perennial.base.devices import cluster
 from perennial.base.processes import process
 from perennial.data.preprocessing import ImageSpec
+from perennial.data.sources import weights
 from perennial.data.validation import integrity
 from perennial.model.models import model_folder
 from perennial.model.models.model_folder import Description
@@ -50,13 +51,16 @@ def train(
     peers = Peers(strategy, worker)
     start = parts.start_weights(description, pinned=pinned)
     description = description.model_copy(update={"pretrained": start.pretrained})
-    identity = run_directory.fingerprint(config, manifest=description.data, weights=start.sha256)
+    teacher, teacher_sha256 = weights.teacher(config) or (None, None)
+    identity = run_directory.fingerprint(
+        config, manifest=description.data, weights=start.sha256, teacher=teacher_sha256
+    )
     folder = run_directory.locate(config.paths.work, identity)
     copies = uploader.prepared(config.checkpoints, folder, peers, clean=clean)
     resumes = not clean and run_directory.resumes(folder, identity)
     _log_start(config, start, spec, resumes=resumes)
     length = triggers.length(config.train, data.splits["train"].examples)
-    source = parts.source()
+    source = parts.source(teacher, folder)
     with lost_worker_errors(worker):  # no worker may restore a checkpoint that the chief is about to remove
         trainer = parts.trainer(source, strategy, length, None if resumes else start)
     what = f"{config.model.name}: {trainer.model.count_params()} weights, {source}"

@@ -49,6 +49,7 @@ CASES: dict[str, Case] = {
     "cutmix": Case({"augmentation.cutmix": 1.0}, both=True),
     "mixup and cutmix": Case({"augmentation.mixup": 0.2, "augmentation.cutmix": 1.0}, both=True),
     "mixup without cache": Case({"augmentation.mixup": 0.2, "cache": "none"}, both=True),
+    "mixup with a teacher": Case({"augmentation.mixup": 0.2, "teacher": "champion", "teacher_focus": 1.0}),
     "mixup in bfloat16": Case({"augmentation.mixup": 0.2, "precision": "bfloat16"}, 5e-3),
     "mixup summed on one device": Case({"augmentation.mixup": 0.2, "all_reduce": "reduce_to_one"}),
     "mixup summed hierarchically": Case(

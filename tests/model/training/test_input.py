@@ -54,10 +54,13 @@ def written(folder: Path, sides: list[int]) -> Path:
 def opened(load, records: Path):
     """The input of those records, with some parameters of `train` changed."""
 
-    def build(folder: Path = records, *, offset: int = 0, same_size: bool = True, **values) -> Input:
+    def build(
+        folder: Path = records, *, offset: int = 0, same_size: bool = True, answers=None, **values
+    ) -> Input:
         train = configured(load, **values)
         data = manifest.load(folder)
-        return Input(folder, data, pixels(same_size=same_size), train, label_map=LabelMap(offset))
+        given = {"label_map": LabelMap(offset), "answers": answers}
+        return Input(folder, data, pixels(same_size=same_size), train, **given)
 
     return build
 
@@ -75,8 +78,9 @@ def taken(
 
 
 def joined(batches: list[Batch]) -> list[list]:
-    """What comes, whoever gets it."""
-    return [np.concatenate(parts).tolist() for parts in zip(*batches, strict=True)]
+    """What comes, whoever gets it, without answers of a teacher."""
+    parts = zip(*(batch[:4] for batch in batches), strict=True)
+    return [np.concatenate(part).tolist() for part in parts]
 
 
 def test_an_epoch_has_every_example_once_in_its_order_with_label_position_and_key(opened) -> None:
@@ -101,7 +105,7 @@ def test_batches_begin_at_any_step(opened, cache: str, skips: Sequence[int]) -> 
 
 
 def shape_and_content(batch: Batch) -> list[tuple]:
-    return [(part.dtype, part.shape, part.tobytes()) for part in batch]
+    return [(part.dtype, part.shape, part.tobytes()) for part in batch[:4]]
 
 
 @pytest.mark.fast_rows("none")
@@ -247,9 +251,7 @@ def test_a_flip_that_alternates_turns_the_last_bit_of_every_key(opened) -> None:
     source = opened(**{"augmentation.alternating_flip": True})
     bits = []
     for epoch in (0, 1):
-        images, _, drawn, _ = (
-            np.concatenate(parts) for parts in zip(*taken(source, STEPS, epoch), strict=True)
-        )
+        images, _, drawn, _ = map(np.array, joined(taken(source, STEPS, epoch)))
         order = np.argsort(images[:, 0, 0, 0])
         bits.append(drawn[order, 1] & 1)
     assert (bits[0] != bits[1]).all()
@@ -262,3 +264,19 @@ def test_a_sample_has_the_first_images_as_the_model_gets_them(opened) -> None:
     for examples, expected in ((6, 10), (1000, EXAMPLES)):
         shown = (whole[:expected].astype(np.float32) - 128) / 128
         np.testing.assert_array_equal(source.sample(examples), shown)
+
+
+@pytest.mark.parametrize("source", ["memory", "records", "photographs"])
+def test_each_image_comes_with_its_own_answers(opened, tmp_path, source) -> None:
+    """Answer n is that to image n, which says n; from any step on, for any part of the devices."""
+    answers = np.arange(EXAMPLES, dtype=np.float32)[:, None] + [0, 0.25, 0.5]
+    options = {"cache": "none" if source == "records" else "auto", "answers": answers}
+    if source == "photographs":
+        folder = written(tmp_path / "photographs", [4 + number % 3 for number in range(EXAMPLES)])
+        options |= {"folder": folder, "same_size": False}
+    for skip, replicas in ((0, range(2)), (3, range(1, 2))):
+        for batch in taken(opened(**options), 7, skip=skip, replicas=replicas, of=2):
+            shown = batch.images[:, 0, 0, 0]
+            numbers = shown if source != "photographs" else np.rint(shown * 128 + 128)  # as lenet takes them
+            np.testing.assert_allclose(batch.answers, np.array(numbers)[:, None] + [0, 0.25, 0.5])
+    assert next(iter(opened().batches(0, 0))).answers == ()

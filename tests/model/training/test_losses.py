@@ -140,3 +140,56 @@ def test_class_weights_are_balanced_or_as_they_are_given(chosen, per_class, expe
 def test_class_weights_must_be_one_a_class() -> None:
     with pytest.raises(ConfigError, match="must have one number per class, 3, got 2"):
         losses.class_weights([1.0, 2.0], [5, 5, 5])
+
+
+ANSWERS = RANDOM.normal(scale=3, size=(64, 5))  # of a teacher
+
+
+def divergence(temperature: float, *, several: bool) -> NDArray[np.float64]:
+    """Kullback-Leibler divergence of the answers, in float64 from its definition."""
+    ours, theirs = LOGITS / temperature, ANSWERS / temperature
+    if not several:
+        p, q = (np.exp(each) / np.exp(each).sum(axis=1, keepdims=True) for each in (theirs, ours))
+        return temperature**2 * (p * np.log(p / q)).sum(axis=1)
+    p, q = (1 / (1 + np.exp(-each)) for each in (theirs, ours))
+    return temperature**2 * (p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))).mean(axis=1)
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("temperature", [1.0, 3.0])
+def test_the_distance_from_answers_is_their_divergence(temperature: float, several: bool) -> None:
+    logits, answers = (tf.constant(each, tf.float32) for each in (LOGITS, ANSWERS))
+    found = losses.distance(logits, answers, temperature=temperature, several=several).numpy()
+    np.testing.assert_allclose(found, divergence(temperature, several=several), rtol=1e-3, atol=1e-4)
+    same = losses.distance(answers, answers, temperature=temperature, several=several).numpy()
+    np.testing.assert_allclose(same, 0, atol=1e-5)
+
+
+def test_the_loss_with_a_teacher_has_its_share_and_focus() -> None:
+    taken = keras.Input([5])
+    model = keras.Model(taken, keras.layers.Identity(name="logits")(taken))
+    config = TrainConfig(
+        epochs=1, weight_decay=0.0, teacher="champion", teacher_weight=0.3, teacher_temperature=2.0,
+        teacher_focus=4.0,
+    )  # fmt: skip
+    objective = losses.Objective(model, MODELS["mnist_cnn"], config, None)
+    logits, labels, answers = (
+        tf.constant(LOGITS, tf.float32),
+        tf.constant(LABELS),
+        tf.constant(ANSWERS, tf.float32),
+    )
+    found = objective.losses(logits, labels, 64, answers=answers)
+    right = ANSWERS.argmax(axis=1) == LABELS
+    assert 5 < right.sum() < 59
+    far = divergence(2.0, several=False) * (1 + 4 * right)
+    assert float(found.cross_entropy) == pytest.approx((0.7 * expected(0.0) + 0.3 * far).mean(), rel=1e-4)
+    assert float(objective.losses(logits, labels, 64).cross_entropy) == pytest.approx(
+        expected(0.0).mean(), rel=1e-4
+    )
+    partners = RANDOM.permutation(64)
+    theirs, given = tf.gather(labels, partners), tf.gather(answers, partners)
+    mixed = objective.losses(
+        logits, labels, 64, answers=answers, other=losses.Other(theirs, tf.zeros(64), given)
+    )
+    alone = objective.losses(logits, theirs, 64, answers=given)
+    assert float(mixed.cross_entropy) == pytest.approx(float(alone.cross_entropy))

@@ -153,3 +153,9 @@ def test_images_of_a_group_of_the_table_are_in_one_fold(tmp_path, monkeypatch):
 def test_more_folds_than_groups_of_images_are_refused(pipeline):
     with pytest.raises(ConfigError, match=r"would have no image"):
         CrossValidation(PARAMS, 1798, pinned=True)
+
+
+def test_a_teacher_that_knows_all_images_is_refused(pipeline):
+    change_params(PARAMS, {"train.teacher": "champion"})
+    with pytest.raises(ConfigError, match=r"train\.teacher has learned images .* nothing was started"):
+        CrossValidation(PARAMS, 2, pinned=True)

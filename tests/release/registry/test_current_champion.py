@@ -11,8 +11,8 @@ from support.git import git
 from perennial.base import documents, files
 from perennial.base.config import Config
 from perennial.base.dvc import dvc_lock
-from perennial.base.errors import DataError, Failure, PerennialError
-from perennial.base.project.pins import ChampionPin
+from perennial.base.errors import ConfigError, DataError, Failure, PerennialError
+from perennial.base.project.pins import ChampionPin, PinnedTeacher
 from perennial.model.evaluation.results import CandidateRecord, Decision
 from perennial.release.registry import current_champion
 from perennial.release.registry.access import OpenRegistry
@@ -137,6 +137,28 @@ def test_the_champion_is_pinned_unless_the_model_is_its_own_or_nothing_is_known_
     assert (pin, changed) == (ChampionPin.read(), pinned != pins)
     assert (pin.version, pin.commit) == (pins and pins.name, pins and pins.commit)
     assert asked == [(checked, {"fetch": server is not None})]
+
+
+@pytest.mark.parametrize(
+    ("named", "known", "expected"),
+    [
+        (None, (ONE,), None),
+        ("champion", (), PinnedTeacher(path="champion")),
+        ("champion", (ONE, TWO), PinnedTeacher(path="champion", version="v0.0.2", commit="two")),
+        ("v0.0.1", (ONE, TWO), PinnedTeacher(path="v0.0.1", version="v0.0.1", commit="one")),
+    ],
+)
+def test_the_teacher_is_the_champion_or_the_version_of_a_name(
+    named, known, expected, load, monkeypatch
+) -> None:
+    monkeypatch.setattr(current_champion, "open_registry", lambda config, **options: opened(NEW, *known))
+    assert current_champion.teacher(load(**{"train.teacher": named})) == expected
+
+
+def test_a_teacher_that_is_no_version_is_refused(load, monkeypatch) -> None:
+    monkeypatch.setattr(current_champion, "open_registry", lambda config, **options: opened(NEW, ONE))
+    with pytest.raises(ConfigError, match=r"classifier has no version models/export; known: v0\.0\.3"):
+        current_champion.teacher(load(**{"train.teacher": "models/export"}))
 
 
 def counted(comparisons: int, passed: bool, *, model: str = "m", opponent: str = "v0.0.2") -> dict[str, object]:

@@ -130,7 +130,7 @@ class ScheduleConfig(Section):
 
 
 class AugmentationConfig(Section):
-    """Distortions of training images, besides those of the preprocessing."""
+    """Further distortions."""
 
     alternating_flip: bool = option(False, "mirror one half in odd epochs, the other in even ones")
     erasing: float = option(0.0, "random erasing: share of the images with a rectangle erased", ge=0, le=1)
@@ -219,6 +219,12 @@ class TrainConfig(Section):
     )
     head: HeadConfig = Field(default_factory=HeadConfig)
     warm_start: WarmStartConfig = Field(default_factory=WarmStartConfig)
+    teacher: str | None = option(None, "version whose answers it keeps to: champion, or v0.0.3; null: none")
+    teacher_weight: float = option(0.5, "share of the loss that is the distance from its answers", gt=0, le=1)
+    teacher_temperature: Positive = option(2.0, "by which the logits of both are divided for that distance")
+    teacher_focus: float = option(
+        0.0, "examples that the teacher gets right weigh 1 + this times as much", ge=0
+    )
     batch_norm: Literal["per_replica", "synced"] = option(
         "per_replica", "over each device's part of the batch, or over all of it"
     )
@@ -248,6 +254,10 @@ class TrainConfig(Section):
         if self.stop_metric != "loss" and self.stop_threshold is not None and self.stop_threshold > 1:
             got = f"{shown(self.stop_threshold)} (a fraction, not a percentage)"
             raise ValueError(f"train.stop_threshold must be in (0, 1], got {got}")
+        if self.teacher and self.synthetic_data:
+            raise ValueError(
+                "train.teacher answers real images: set train.synthetic_data: false, or no teacher"
+            )
         if self.xla and self.deterministic:
             raise ValueError(
                 "train.xla needs train.deterministic: false: some gradients differ between runs under XLA"

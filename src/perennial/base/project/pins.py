@@ -81,13 +81,22 @@ class PinnedWeights(documents.JsonFile):
     file: str | None = None  # name of the published file
 
 
+class PinnedTeacher(documents.JsonFile):
+    """The version that `train.teacher` named; no version and commit: there was no champion yet."""
+
+    path: str  # as in params.yaml
+    version: str | None = None
+    commit: str | None = None
+
+
 class WeightsPin(Pin):
-    """The start weights of a training; None where the option is null."""
+    """The start weights of a training, and its teacher; None where the option is null."""
 
     FILE = FOLDER / "weights.json"
 
     imagenet: PinnedWeights | None = None
     warm_start: PinnedWeights | None = None
+    teacher: PinnedTeacher | None = Field(default=None, exclude_if=lambda teacher: teacher is None)
 
 
 def labels_sha256() -> str | None:

@@ -18,12 +18,13 @@ from perennial.base import files
 from perennial.base.config import Config
 from perennial.base.config.networks import BY_NAME, PublishedWeights, published
 from perennial.base.errors import ConfigError, DataError, PerennialError, listed
-from perennial.base.project.pins import PinnedWeights, WeightsPin
+from perennial.base.project.pins import PinnedTeacher, PinnedWeights, WeightsPin
 from perennial.data.downloads.spec import recorded_digest
 
 log = logging.getLogger(__name__)
 IMAGENET, WARM_START = "model.weights", "train.warm_start.path"
 SUBFOLDERS = {IMAGENET: "imagenet", WARM_START: "warm_start"}  # in data/initial_weights
+TEACHER = "teacher"  # beside them, an export
 INITIALIZE = (
     "`perennial pin weights` and then `perennial initialize` take over the new ones; `perennial run` does "
     "both, and `perennial train --set OPTION=PATH` needs neither"
@@ -48,8 +49,8 @@ def options(config: Config) -> dict[str, str | None]:
     return {IMAGENET: config.model.weights, WARM_START: config.train.warm_start.path}
 
 
-def pin(config: Config) -> WeightsPin:
-    """Write the digests of weights to pins/weights.json; a path that is gone keeps its pin."""
+def pin(config: Config, teacher: PinnedTeacher | None = None) -> WeightsPin:
+    """Write the digests of weights and the teacher to pins/weights.json; a path that is gone keeps its pin."""
     old = WeightsPin.read()
     found: dict[str, PinnedWeights | None] = {}
     for option, path in options(config).items():
@@ -65,7 +66,7 @@ def pin(config: Config) -> WeightsPin:
             contents = _contents(option, Path(path))
             size = sum(file.stat().st_size for file in contents.values())
             found[subfolder] = PinnedWeights(path=path, bytes=size, sha256=_digest(contents))
-    made = WeightsPin(**found)
+    made = WeightsPin(**found, teacher=teacher)
     made.write()
     return made
 
@@ -115,6 +116,31 @@ def located(config: Config) -> Mapping[str, Path]:
             _require_recorded(config, next(iter(contents.values())))
         found[option] = next(iter(contents.values())) if option == IMAGENET else target
     return found
+
+
+def pinned_teacher(config: Config) -> PinnedTeacher | None:
+    """The pin of the version that `train.teacher` names; None if it names none, or there was no champion."""
+    pinned = WeightsPin.read().teacher
+    if (pinned and pinned.path) != config.train.teacher:
+        raise ConfigError(
+            f"train.teacher is {json.dumps(config.train.teacher)}, but {WeightsPin.FILE} pins "
+            f"{json.dumps(pinned and pinned.path)}; `perennial pin weights` and then `perennial initialize` "
+            "take over the new one; `perennial run` does both"
+        )
+    return pinned if pinned and pinned.commit else None
+
+
+def teacher(config: Config) -> tuple[Path, str] | None:
+    """The copy of the teacher's export, and its SHA-256; None without a teacher."""
+    if (pinned := pinned_teacher(config)) is None:
+        return None
+    folder = config.paths.initial_weights / TEACHER
+    if not (contents := _copied(folder)):
+        raise DataError(
+            f"{folder} is not the copy of {pinned.version} that {WeightsPin.FILE} pins as train.teacher; "
+            "`perennial initialize` creates it; `perennial run` and `dvc repro` do so by themselves"
+        )
+    return folder, _digest(contents)
 
 
 def is_pinned(config: Config) -> bool:

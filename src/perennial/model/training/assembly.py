@@ -18,7 +18,7 @@ from perennial.model import models
 from perennial.model.evaluation import inference, scoring
 from perennial.model.evaluation.scoring import Scores
 from perennial.model.models.model_folder import Description
-from perennial.model.training import distributed, frozen_features, losses, warm_start
+from perennial.model.training import distributed, frozen_features, losses, teacher, warm_start
 from perennial.model.training.input import Batch, Input
 from perennial.model.training.loop import Recorder
 from perennial.model.training.losses import Objective
@@ -88,12 +88,14 @@ class Assembly:
             warm_start.refuse_other_classes(start, description)
         return start
 
-    def source(self) -> Input:
-        """The training images in batches."""
-        paths, chosen = self.config.paths, self.config.train
+    def source(self, export: Path | None, folder: Path) -> Input:
+        """The training images in batches, with the answers of a teacher's export; `folder`: of the run."""
+        paths, chosen, answers = self.config.paths, self.config.train, None
         if chosen.max_steps == 0:
             chosen = chosen.model_copy(update={"cache": "none"})  # nothing is decoded that no step takes
-        return Input(paths.records, self.data, self.pixels, chosen, label_map=self.label_map)
+        elif export:
+            answers = teacher.answers(export, paths.records, self.data, self.label_map, folder)
+        return Input(paths.records, self.data, self.pixels, chosen, label_map=self.label_map, answers=answers)
 
     def trainer(
         self, source: Input, strategy: tf.distribute.Strategy, length: Length, start: StartWeights | None

@@ -26,6 +26,7 @@ from perennial.data.records.manifest import Manifest, Shard
 from perennial.model.training import cache
 from perennial.model.training.cache import Table
 from perennial.model.training.shuffle import Group, Shuffle, Slices, random_words
+from perennial.model.training.teacher import Answers
 
 VECTOR, POSITIONS = tf.TensorSpec([None], tf.int64), tf.TensorSpec([None], tf.int32)
 EPOCH = tf.TensorSpec([], tf.int64)
@@ -42,6 +43,7 @@ class Batch(NamedTuple):
     labels: tf.Tensor  # of the model: int64 [n], or uint8 [n, classes] of 0 and 1
     keys: tf.Tensor  # int32 [n, 2], random keys of the augmentation
     positions: tf.Tensor  # int32 [n], within the global batch
+    answers: tf.Tensor | tuple[()] = ()  # logits of the teacher, float32 [n, classes of the model]; empty: none
 
 
 def model_input(batch: Batch, pixels: ImageSpec, augmentation: AugmentationConfig) -> tf.Tensor:
@@ -60,14 +62,25 @@ class Input:
     """The training split, as batches that can start at any step of any epoch."""
 
     def __init__(
-        self, folder: Path, data: Manifest, pixels: ImageSpec, config: TrainConfig, *, label_map: LabelMap
+        self,
+        folder: Path,
+        data: Manifest,
+        pixels: ImageSpec,
+        config: TrainConfig,
+        *,
+        label_map: LabelMap,
+        answers: Answers | None = None,
     ) -> None:
-        """Decode the images into memory, if they have one size and fit."""
+        """Decode the images into memory, if they have one size and fit; `answers`: of the teacher, in order."""
         label_map.require_none_below(folder, data, "train")
         self._folder, self._data, self.pixels = folder, data, pixels
         self._batch_size, self._label_map = config.batch_size, label_map
         self._augmentation = config.augmentation
         self._shuffle = Shuffle(data.splits["train"].shards, config.seed, config.memory_mb)
+        self._answers: tf.Tensor | tuple[()] = ()
+        if answers is not None:
+            with tf.device("CPU"):
+                self._answers = tf.constant(answers)
         self._table: Table | None = None
         if config.synthetic_data:
             self._table = _synthetic(pixels, config, data, first=label_map.offset)
@@ -146,6 +159,10 @@ class Input:
             return randomness.alternating(keys, self._shuffle.seed, epoch, ordinals)
         return keys
 
+    def _answers_of(self, ordinals: tf.Tensor) -> tf.Tensor | tuple[()]:
+        """The teacher's answers for these examples; nothing without a teacher."""
+        return tf.nest.map_structure(lambda every: tf.gather(every, ordinals), self._answers)
+
     def _chunks(self, slices: Slices, epoch: int, skip_steps: int) -> Iterator["_Chunk"]:
         """The examples of these slices, group by group."""
         done = skip_steps * self._batch_size
@@ -177,7 +194,7 @@ class Input:
 
         def gather(rows: tf.Tensor, positions: tf.Tensor, keys: tf.Tensor) -> Batch:
             images = tf.nest.map_structure(lambda part: tf.gather(part, rows), table.images)
-            return Batch(images, tf.gather(labels, rows), keys, positions)
+            return Batch(images, tf.gather(labels, rows), keys, positions, self._answers_of(rows))
 
         parts = tf.data.Dataset.from_generator(chunks, output_signature=(VECTOR, POSITIONS, EPOCH))
         return (
@@ -197,11 +214,12 @@ class Input:
         def with_keys(
             images: tf.Tensor, labels: tf.Tensor, ordinals: tf.Tensor, positions: tf.Tensor, epoch: tf.Tensor
         ) -> tuple[tf.Tensor, ...]:
-            return images, self._label_map(labels), self._keys(epoch, ordinals), positions
+            given = self._answers_of(ordinals)
+            return images, self._label_map(labels), self._keys(epoch, ordinals), positions, given
 
-        def decode(images: tf.Tensor, labels: tf.Tensor, keys: tf.Tensor, positions: tf.Tensor) -> Batch:
+        def decode(images: tf.Tensor, labels: tf.Tensor, keys: tf.Tensor, *others: Any) -> Batch:
             decoded = photographs.for_training(images, keys, self.pixels, self._augmentation)
-            return Batch(decoded, *(_copied(part) for part in (labels, keys, positions)))
+            return Batch(decoded, *tf.nest.map_structure(_copied, (labels, keys, *others)))
 
         labels = VECTOR
         if self._data.label_columns:

@@ -1,7 +1,6 @@
 """Loss functions: cross-entropies, weights of classes, the auxiliary classifier and the L2 penalty."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Literal, NamedTuple
 
 import keras
@@ -10,7 +9,7 @@ import tensorflow as tf
 
 from perennial.base.config.training import TrainConfig
 from perennial.base.errors import ConfigError
-from perennial.model import models
+from perennial.model import models, tasks
 from perennial.model.models.architecture import Architecture
 from perennial.model.training.warm_start import weights_matching
 
@@ -29,6 +28,7 @@ class Other(NamedTuple):
 
     labels: tf.Tensor  # as in `Batch`
     own: tf.Tensor  # weight of the image's own label
+    answers: tf.Tensor | tuple[()] = ()  # as in `Batch`
 
 
 class Objective:
@@ -63,14 +63,15 @@ class Objective:
         labels: tf.Tensor,
         examples: tf.Tensor | int,
         replicas: int = 1,
+        answers: tf.Tensor | tuple[()] = (),
         other: Other | None = None,
     ) -> Losses:
         """One replica's part of the losses of a batch of `examples`; `other`: partners of mixed images."""
-        summed = self._summed(models.logits(outputs), labels, other)
+        summed = self._summed(models.logits(outputs), labels, answers, other)
         auxiliary = models.auxiliary_logits(outputs)
         summed_aux = tf.constant(0.0)
         if auxiliary is not None:
-            summed_aux = self._config.aux_loss_weight * self._summed(auxiliary, labels, other)
+            summed_aux = self._config.aux_loss_weight * self._summed(auxiliary, labels, answers, other)
         penalty = l2(self._varying, self._weight_decay) if self._varying else tf.constant(0.0)
         if self._constant_penalty:
             penalty += self._constant_penalty
@@ -78,18 +79,35 @@ class Objective:
         total = (summed if auxiliary is None else summed + summed_aux) / examples + penalty
         return Losses(summed / examples, summed_aux / examples, penalty, total)
 
-    def _summed(self, logits: tf.Tensor, labels: tf.Tensor, other: Other | None) -> tf.Tensor:
-        smoothing, weights = self._config.label_smoothing, self._class_weights
-        if labels.shape.rank == 2:
-            loss = partial(sigmoid_cross_entropy, logits, label_smoothing=smoothing, positive_weights=weights)
-        else:
-            loss = partial(
-                cross_entropy, logits, classes=self._classes, label_smoothing=smoothing, class_weights=weights
-            )
+    def _summed(
+        self, logits: tf.Tensor, labels: tf.Tensor, answers: tf.Tensor | tuple[()], other: Other | None
+    ) -> tf.Tensor:
+        own = self._each(logits, labels, answers)
         if other is None:
-            return tf.reduce_sum(loss(labels))
-        # Both losses are linear in the targets, so this is the loss of mixed targets.
-        return tf.reduce_sum(other.own * loss(labels) + (1.0 - other.own) * loss(other.labels))
+            return tf.reduce_sum(own)
+        # The losses are linear in the targets, so this is the loss of mixed targets.
+        return tf.reduce_sum(
+            other.own * own + (1.0 - other.own) * self._each(logits, other.labels, other.answers)
+        )
+
+    def _each(self, logits: tf.Tensor, labels: tf.Tensor, answers: tf.Tensor | tuple[()]) -> tf.Tensor:
+        """The loss of each example, float32 [n]."""
+        config, weights = self._config, self._class_weights
+        if labels.shape.rank == 2:
+            losses = sigmoid_cross_entropy(
+                logits, labels, label_smoothing=config.label_smoothing, positive_weights=weights
+            )
+        else:
+            losses = cross_entropy(
+                logits, labels, classes=self._classes, label_smoothing=config.label_smoothing,
+                class_weights=weights,
+            )  # fmt: skip
+        if isinstance(answers, tuple):
+            return losses
+        several = labels.shape.rank == 2
+        far = distance(logits, answers, temperature=config.teacher_temperature, several=several)
+        far *= 1 + config.teacher_focus * tasks.right(answers, labels)
+        return (1 - config.teacher_weight) * losses + config.teacher_weight * far
 
 
 def cross_entropy(
@@ -133,6 +151,20 @@ def sigmoid_cross_entropy(
         weights = tf.constant(positive_weights, tf.float32)
         losses = tf.nn.weighted_cross_entropy_with_logits(targets, logits, weights)
     return tf.reduce_mean(losses, axis=-1)
+
+
+def distance(logits: tf.Tensor, answers: tf.Tensor, *, temperature: float, several: bool) -> tf.Tensor:
+    """The distance of each example from a teacher's logits, in nats, float32 [n]; both [n, classes].
+
+    The Kullback-Leibler divergence from the teacher's probabilities at this temperature, times its square, so
+    that the gradients stay as large (Hinton et al. 2015); of `several` labels, the mean over the classes.
+    """
+    ours, theirs = tf.cast(logits, tf.float32) / temperature, answers / temperature
+    if several:
+        entropy, p = tf.nn.sigmoid_cross_entropy_with_logits, tf.sigmoid(theirs)
+        return temperature**2 * tf.reduce_mean(entropy(p, ours) - entropy(p, theirs), axis=-1)
+    entropy, p = tf.nn.softmax_cross_entropy_with_logits, tf.nn.softmax(theirs)
+    return temperature**2 * (entropy(p, ours) - entropy(p, theirs))
 
 
 def l2(weights: Sequence[keras.Variable], weight_decay: float) -> tf.Tensor:

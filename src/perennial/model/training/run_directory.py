@@ -26,7 +26,8 @@ log = logging.getLogger(__name__)
 ROUNDING = ("devices", "all_reduce", "intra_op_threads", "inter_op_threads")  # change results by rounding
 # Options for where the work runs and what is cached, which the fingerprint leaves out.
 NEUTRAL: dict[str, Any] = dict.fromkeys((*ROUNDING, "cache"), True) | {
-    "warm_start": {"path"}  # the digest of the start weights counts, not their location
+    "warm_start": {"path"},  # the digest of the start weights counts, not their location
+    "teacher": True,  # as well
 }
 PACKAGES = ("tensorflow", "keras")
 REPORTED = (*PACKAGES, "numpy")  # versions that are recorded
@@ -37,9 +38,14 @@ T = TypeVar("T")
 
 
 def fingerprint(
-    config: Config, *, manifest: str, weights: str | None, package: Path = source_code.PACKAGE
+    config: Config,
+    *,
+    manifest: str,
+    weights: str | None,
+    teacher: str | None = None,
+    package: Path = source_code.PACKAGE,
 ) -> Parts:
-    """Collect the parts of the fingerprint; `manifest` and `weights` are SHA-256 of data and start weights."""
+    """Collect the parts of the fingerprint; the others are SHA-256 of data, start weights and teacher."""
     return {
         "code": code(package, config.paths.work / code_digests.CACHE) | _components(config),
         "data": manifest,
@@ -48,6 +54,7 @@ def fingerprint(
         "preprocessing": config.preprocessing.model_dump(mode="json"),
         "train": config.train.model_dump(mode="json", exclude=NEUTRAL),
         "weights": weights,
+        **({"teacher": teacher} if teacher else {}),
     }
 
 
@@ -149,7 +156,7 @@ def differences(old: Parts, new: Parts) -> list[str]:
 
 def _difference(name: str, old: object, new: object) -> str:
     kind, _, rest = name.partition(".")
-    named = {"code": f"code {rest}", "data": "data", "weights": "start weights"}.get(kind)
+    named = {"code": f"code {rest}", "data": "data", "weights": "start weights", "teacher": "teacher"}.get(kind)
     return named or f"{rest if kind == 'packages' else name} ({json.dumps(old)}, now {json.dumps(new)})"
 
 

@@ -172,7 +172,9 @@ class _Copy:
         with tf.GradientTape() as tape:
             with randomness(seed, self._batch.positions, self._config.batch_size):
                 outputs = self._with_layers(self._images, training=True)
-            losses = self._objective.losses(outputs["model"], self._batch.labels, len(self._images))
+            losses = self._objective.losses(
+                outputs["model"], self._batch.labels, len(self._images), answers=self._batch.answers
+            )
             scaled = losses.total * scale
         weights = self._model.trainable_variables
         for weight, gradient in zip(weights, tape.gradient(scaled, weights), strict=True):

@@ -209,10 +209,11 @@ class Trainer:
             # A device has its part of a batch, or the whole of one with fewer examples than there are devices.
             most = max(self._config.batch_size // replicas, replicas - 1)
             numbered = batch._replace(positions=batch.positions + 1)
-            everyone = Batch(*(_of_all_devices(part, most) for part in numbered))
+            everyone = tf.nest.map_structure(lambda part: _of_all_devices(part, most), numbered)
             everyone = everyone._replace(positions=everyone.positions - 1)  # -1: filled up
         chosen = mixing.partners(everyone.positions, batch.positions)
-        return Batch(*(tf.gather(part, chosen) for part in everyone))
+        found: Batch = tf.nest.map_structure(lambda part: tf.gather(part, chosen), everyone)
+        return found
 
     def _gradients(
         self,
@@ -232,12 +233,12 @@ class Trainer:
             others = model_input(partners, self.pixels, augmentation)
             alphas = {"mixup": augmentation.mixup, "cutmix": augmentation.cutmix}
             inputs, own = mixing.mix(inputs, others, batch.keys, **alphas)
-            other = Other(partners.labels, own)
+            other = Other(partners.labels, own, partners.answers)
         with tf.GradientTape() as tape:
             with randomness(tf.bitcast(seed, tf.int32), batch.positions, self._config.batch_size):
                 outputs = network(inputs, training=True)
             replicas = self.strategy.num_replicas_in_sync
-            losses = self._objective.losses(outputs, batch.labels, examples, replicas, other)
+            losses = self._objective.losses(outputs, batch.labels, examples, replicas, batch.answers, other)
             scaled = phase.optimizer.scale_loss(losses.total)
         gradients = tape.gradient(scaled, self.model.trainable_variables)
         logits = tf.cast(models.logits(outputs), tf.float32)

@@ -45,6 +45,11 @@ class CrossValidation:
         """Divide the images, and find the folds of an earlier call with the same data, code and parameters."""
         self.config, values = configuration.load_with_values(params)
         self.count, self._pinned, source = count, pinned, self.config.paths.records
+        if self.config.train.teacher:
+            raise ConfigError(
+                "train.teacher has learned images that each fold holds out, so the score would be too high; "
+                "nothing was started: set train.teacher: null"
+            )
         findings = integrity.check(source, fingerprints=self.config.paths.work, where=self.config.compute)
         if findings.problems or findings.images is None:
             raise DataError(describe(source, findings.problems, findings.codes, "Nothing was started."))

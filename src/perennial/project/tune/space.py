@@ -33,6 +33,7 @@ REFUSED = {
     "model.weights": OTHER_START,
     "model.weights_url": OTHER_START,
     "train.warm_start": OTHER_START,
+    "train.teacher": OTHER_START,
     "train.stop_metric": OTHER_RULE,
     "train.epochs_between_evals": OTHER_RULE,
     "train.steps_between_evals": OTHER_RULE,

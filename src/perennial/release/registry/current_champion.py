@@ -13,7 +13,7 @@ from perennial.base.config.paths import FIXED
 from perennial.base.dvc import dvc_lock, dvc_remotes
 from perennial.base.dvc.dvc_lock import LockedStage
 from perennial.base.errors import DataError, PerennialError
-from perennial.base.project.pins import ChampionPin
+from perennial.base.project.pins import ChampionPin, PinnedTeacher
 from perennial.model.evaluation.results import Decision
 from perennial.release.gate import compared
 from perennial.release.gate.budget import Budget
@@ -51,6 +51,15 @@ def pin(config: Config, *, fetch: bool = False) -> tuple[ChampionPin, bool]:
         state = _budget(config, opened.registry, champion.name)
         new = ChampionPin(commit=champion.commit, version=champion.name, **state)
     return new, new.write()
+
+
+def teacher(config: Config) -> PinnedTeacher | None:
+    """The version that `train.teacher` names, as this repository knows it; None if it names none."""
+    if (name := config.train.teacher) is None:
+        return None
+    registry = open_registry(config, fetch=False).registry
+    found = registry.champion if name == "champion" else registry.named(name)
+    return PinnedTeacher(path=name, **({"version": found.name, "commit": found.commit} if found else {}))
 
 
 def _budget(config: Config, registry: Registry, opponent: str) -> Mapping[str, int]:
