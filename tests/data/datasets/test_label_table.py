@@ -10,7 +10,7 @@ from support.odd_images import saved
 from perennial.base.config.data import TableConfig
 from perennial.base.errors import DataError
 from perennial.data import archives
-from perennial.data.datasets.own import table_rows
+from perennial.data.datasets.own import tables
 from perennial.data.datasets.own.image_names import Images
 from perennial.data.datasets.readers import class_folders
 
@@ -484,10 +484,10 @@ def test_a_name_in_the_same_case_is_preferred(tmp_path):
     ids=["columns", "values", "keys", "objects without most keys"],
 )
 def test_a_table_takes_no_memory_out_of_proportion(monkeypatch, name, text):
-    monkeypatch.setattr(table_rows, "MOST_VALUES", 50)
+    monkeypatch.setattr(tables, "MOST_VALUES", 50)
     member = archives.Member(name, 0, len(text))
     with pytest.raises(DataError, match="so it is no table of labels"):
-        table_rows.read(name, member, lambda _: text.encode())
+        tables.read(name, member, lambda _: text.encode())
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ from typing import Any
 
 from perennial.base.choices import Split, Task
 from perennial.base.errors import ConfigError, DataError, listed
-from perennial.data.datasets.own import label_table, several_labels, table_columns, table_rows
+from perennial.data.datasets.own import label_table, several_labels, tables
 from perennial.data.datasets.own.side_tables import SideTable
 
 SHOWN = 20  # columns in a message
 IMAGE = re.compile(r"\.(?:jpe?g|png|webp|bmp|heic|avif|tiff?|gif)(?:\?.*)?\Z", re.IGNORECASE)
 EMPTY = {"", *label_table.UNLABELLED}  # cells that say that there is no label
-SEVERAL = re.compile(rf"{table_columns.LABEL.pattern}|\btags?\b|keyword", re.IGNORECASE)  # in names of columns
+SEVERAL = re.compile(rf"{tables.LABEL.pattern}|\btags?\b|keyword", re.IGNORECASE)  # in names of columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,7 @@ def _split_columns(table: SideTable, named: Named) -> list[tuple[Any, int | None
 
 def _bits(table: SideTable, columns: Sequence[int]) -> tuple[list[int], bool]:
     """The columns of 0 and 1, and whether each row has a 1 in exactly one of them."""
-    bits = [column for column in columns if all(map(table_rows.is_bit, table.values(column)))]
+    bits = [column for column in columns if all(map(tables.is_bit, table.values(column)))]
     rows = zip(*map(table.values, bits), strict=True)
     return bits, {sum(map(float, row)) for row in rows} == {1}
 
@@ -121,7 +121,7 @@ def _label_columns(table: SideTable, used: set[int | None], named: Named) -> lis
     if "label" in table.columns and table.columns.index("label") in left:
         return ["label"]
     found = [column for column in left if len(left) == 1 or _holds_labels(table.values(column))]
-    if known := [column for column in found if table_columns.LABEL.search(str(table.columns[column]))]:
+    if known := [column for column in found if tables.LABEL.search(str(table.columns[column]))]:
         return [table.columns[column] for column in _partitions(table, known)]
     hot: list[Any] = []
     bits, one_each = _bits(table, left)

@@ -17,7 +17,7 @@ from perennial.base.config.data import DatasetConfig, TableConfig
 from perennial.base.errors import ConfigError, DataError, listed
 from perennial.data.archives import Member
 from perennial.data.archives.safety import folded
-from perennial.data.datasets.own import class_lists, image_assignment, table_columns
+from perennial.data.datasets.own import class_lists, image_assignment, tables
 from perennial.data.datasets.own.foreign import Read
 from perennial.data.datasets.own.image_assignment import Contents
 from perennial.data.datasets.own.names import table_split
@@ -42,7 +42,7 @@ class Reading(NamedTuple):
         block, labels = self.table.block, self.table.labels
         task = "--task multilabel" if self.task == "multilabel" else ""
         if any(isinstance(block[key], dict) for key in ("path", "split")) or not labels:
-            return f"{table_columns.table_option(block)} {task}".strip()
+            return f"{tables.table_option(block)} {task}".strip()
         values = [("--table", block["path"]), ("--file-column", block["file"])]
         values += [("--label-column", each) for each in labels]
         values += [("--split-column", "" if block["split"] is None else block["split"])]
@@ -113,7 +113,7 @@ def _has_other_labels(beside: SideTables, found: Layout) -> bool:
     """Whether a table that is not used has a column of labels by its name, with other classes."""
     unused = [table for table in beside.tables if table.name in found.unused and table.header]
     return any(
-        table_columns.LABEL.search(str(name)) is not None
+        tables.LABEL.search(str(name)) is not None
         and set(map(folded, table.values(column))) != set(map(folded, found.classes))
         for table in unused
         for column, name in enumerate(table.columns)

@@ -19,7 +19,7 @@ from perennial.base.devices import gpus
 from perennial.base.errors import ConfigError, DataError, listed
 from perennial.data import archives
 from perennial.data.archives import Member
-from perennial.data.datasets.own import table_rows
+from perennial.data.datasets.own import tables
 from perennial.data.datasets.own.foreign import Read
 from perennial.data.datasets.own.split_folders import Layout
 from perennial.data.images import BadImage, Image, Refused, accept
@@ -106,7 +106,7 @@ def look(path: Path, scratch: Path, named: Named = NOTHING) -> Survey:
             block = None if table is None else table.block
             return replace(survey, block=block, chosen=chosen)
     except DataError as error:
-        if any(map(table_rows.is_table, names)):
+        if any(map(tables.is_table, names)):
             end = "\nNothing was written." if "\n" in str(error) else "; nothing was written"
             raise DataError(f"{error}{end}") from error
         folder = path if path.is_dir() else "FOLDER"

@@ -15,7 +15,7 @@ from perennial.base.choices import SPLITS, Split, Task
 from perennial.base.config.data import TableConfig
 from perennial.base.errors import DataError
 from perennial.data.archives import Member, hidden, without_leftovers
-from perennial.data.datasets.own import foreign, label_table, side_tables, split_folders, table_columns
+from perennial.data.datasets.own import foreign, label_table, side_tables, split_folders, tables
 from perennial.data.datasets.own.class_lists import class_name, is_class_list, names_of, sorted_labels
 from perennial.data.datasets.own.foreign import Read
 from perennial.data.datasets.own.label_table import Labelled, Labels
@@ -52,7 +52,7 @@ def find(
             raise _refused(error, beside, there.whole, read, where) from error
         found = _of_table(plain[0], there, read, where)
         if (lists := there.class_lists(beside)) and all(map(str.isdecimal, found.classes)):
-            named = table_columns.add(plain[0].block | {"classes": lists[0].name})
+            named = tables.add(plain[0].block | {"classes": lists[0].name})
             raise DataError(
                 f"{where}: the labels are numbers, and {lists[0].name!r} names classes; to use it, "
                 f"{named}\nElse move it away."

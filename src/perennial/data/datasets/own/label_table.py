@@ -14,13 +14,13 @@ from typing import NamedTuple
 from perennial.base.choices import Split, Task
 from perennial.base.config.data import TableConfig
 from perennial.base.errors import DataError, listed
-from perennial.data.datasets.own import several_labels, table_columns, table_rows
+from perennial.data.datasets.own import several_labels, tables
 from perennial.data.datasets.own.class_lists import class_name
 from perennial.data.datasets.own.foreign import Read
 from perennial.data.datasets.own.image_names import Images, folder_split
 from perennial.data.datasets.own.names import SPLIT_NAMES
 from perennial.data.datasets.own.split_folders import Tree
-from perennial.data.datasets.own.table_columns import Table
+from perennial.data.datasets.own.tables import Table
 
 log = logging.getLogger(__name__)
 SHOWN = 3
@@ -128,9 +128,9 @@ def _table(of: TableConfig, path: str, split: Split | None, tree: Tree, content:
     """One of the tables, with the columns that are named."""
     names = {member.name: name for name, member in tree.items() if not member.folder}
     if path not in names:
-        known = listed([repr(each) for each in sorted(names) if table_rows.is_table(each)], SHOWN)
+        known = listed([repr(each) for each in sorted(names) if tables.is_table(each)], SHOWN)
         raise DataError(f"{where}: dataset.table.path is {path!r}, but the tables are {known or 'none'}")
-    return table_columns.of(of, path, table_rows.read(path, tree[names[path]], content), split)
+    return tables.of(of, path, tables.read(path, tree[names[path]], content), split)
 
 
 def _require_words(table: TableConfig, unlabelled: Mapping[str, list[str]], images: int, where: object) -> None:
@@ -139,7 +139,7 @@ def _require_words(table: TableConfig, unlabelled: Mapping[str, list[str]], imag
         if cell and table.unlabelled is None and 2 * len(names) >= images:
             raise DataError(
                 f"{where}: {len(names)} of {images} images are {cell!r}, a class or the word for none; if "
-                f"a class, {table_columns.add(table.block | {'unlabelled': []})}\n"
+                f"a class, {tables.add(table.block | {'unlabelled': []})}\n"
                 f"If not, write {json.dumps([cell])} in place of []."
             )
 
@@ -219,7 +219,7 @@ def _of_cell(table: Table, cell: str, place: str, wrong: Wrong) -> list[str]:
 def _of_columns(table: Table, row: Sequence[str], place: str, wrong: Wrong, *, several: bool) -> list[str]:
     """The names of the columns with a 1, of columns of 0 and 1."""
     values = [row[number].strip() for number in table.label]
-    if not all(map(table_rows.is_bit, values)):
+    if not all(map(tables.is_bit, values)):
         wrong["rows with other values than 0 and 1 in the columns of classes"].append(place)
         return []
     chosen = [table.columns[number] for number, value in zip(table.label, values, strict=True) if float(value)]

@@ -15,14 +15,14 @@ from perennial.base.choices import Split, split_named
 from perennial.base.config.data import TableConfig
 from perennial.base.errors import DataError, listed
 from perennial.data.archives import Member
-from perennial.data.datasets.own import table_columns, table_rows
+from perennial.data.datasets.own import tables
 from perennial.data.datasets.own.class_lists import is_class_list
 from perennial.data.datasets.own.foreign import ForeignFormat, Read
 from perennial.data.datasets.own.image_names import Images, Named, columns_of_files
 from perennial.data.datasets.own.label_table import Labels
 from perennial.data.datasets.own.names import SPLITTING, table_split
 from perennial.data.datasets.own.split_folders import Layout, Tree
-from perennial.data.datasets.own.table_rows import Rows
+from perennial.data.datasets.own.tables import Rows
 
 SHOWN = 3
 ALL_ROWS = "empty the labels of these rows, or to use all rows"
@@ -62,36 +62,32 @@ class SideTable:
 
     def splits(self) -> list[int]:
         """The columns that look like splits, also in part where another column is left for the labels."""
-        most = table_columns.MOST_SPLITS  # codes of splits may be names of images, too
+        most = tables.MOST_SPLITS  # codes of splits may be names of images, too
         left = [
             column
             for column in range(len(self.columns))
             if column not in self.files or len(set(self.values(column))) <= most < len(self.body)
         ]
         named = {column: str(self.columns[column]) for column in left if self.columns[column] != "label"}
-        found = {
-            column
-            for column, name in named.items()
-            if table_columns.looks_like_split(name, self.values(column))
-        }
-        perhaps = {each for each, name in named.items() if table_columns.may_be_split(name, self.values(each))}
+        found = {column for column, name in named.items() if tables.looks_like_split(name, self.values(column))}
+        perhaps = {each for each, name in named.items() if tables.may_be_split(name, self.values(each))}
         return sorted(found | perhaps if set(left) - found - perhaps else found)
 
     def split_option(self, column: int) -> Any:
         """The value of dataset.table.split for a column."""
         name = self.columns[column]
-        meant = table_columns.flag(str(name), self.values(column)) if self.header else {}
+        meant = tables.flag(str(name), self.values(column)) if self.header else {}
         return {name: meant} if meant else name
 
     def split_values(self, column: int) -> list[Split | None]:
         """The splits in a column."""
-        meant = table_columns.flag(str(self.columns[column]), self.values(column)) if self.header else {}
+        meant = tables.flag(str(self.columns[column]), self.values(column)) if self.header else {}
         return [meant.get(value) or split_named(value) for value in self.values(column)]
 
     def require_no_choice(self, labels: Sequence[str | int], all_rows: str, where: Path) -> None:
         """Check that no column but labels may leave images out; `all_rows`: how to use all."""
         for column, name in enumerate(self.columns):
-            if name not in labels and table_columns.may_leave_out(str(name), values := self.values(column)):
+            if name not in labels and tables.may_leave_out(str(name), values := self.values(column)):
                 counts = ", ".join(f"{count} {value!r}" for value, count in sorted(Counter(values).items()))
                 what = f"column {name!r} of {self.name!r} ({counts}) may leave images out, which nothing does"
                 raise DataError(f"{where}: {what}; {all_rows}")
@@ -123,7 +119,7 @@ class SideTables:
 
     def plain(self) -> list[TableConfig]:
         """The tables that need no naming."""
-        return [table_columns.plain(each.path, each.rows) for each in self.tables if each.is_plain]
+        return [tables.plain(each.path, each.rows) for each in self.tables if each.is_plain]
 
     def asked(self) -> str:
         """Ask for the columns of a table, if there is one."""
@@ -132,7 +128,7 @@ class SideTables:
         found = "; ".join(f"{each.name!r} has {listed(map(repr, each.columns), 20)}" for each in self.tables)
         return (
             f"dataset.table names no table: {found}; `perennial start FOLDER` proposes one; to use it, "
-            f"{table_columns.add(asked_table(self.tables[0]))}"
+            f"{tables.add(asked_table(self.tables[0]))}"
         )
 
     def require_agreement(self, found: Layout, names: Mapping[Member, str], where: Path) -> None:
@@ -146,7 +142,7 @@ class SideTables:
         if found.table is None and (wrong := [why for why in self.others.values() if why]):
             raise DataError(f"{where}: {wrong[0]}; correct the table, or move it away")
         for each in self.tables:
-            plain = table_columns.add(table_columns.plain(each.path, each.rows).block)
+            plain = tables.add(tables.plain(each.path, each.rows).block)
             use = "move these images away, and the table" if found.table is None else f"{ALL_ROWS}, {plain}"
             each.require_no_choice(["label"], use, where)
             _require_labels(each, classes, where)
@@ -155,13 +151,13 @@ class SideTables:
 
 def read_all(tree: Tree, images: Tree, content: Read, named: str | None = None) -> SideTables:
     """Read the possible tables beside images, and one that is named; what cannot be read is no table."""
-    index, tables, problems = Images(images), list[SideTable](), list[str]()
+    index, kept, problems = Images(images), list[SideTable](), list[str]()
     others, splitting = dict[str, str](), list[str]()
     further = [name for name, each in tree.items() if named in {name, each.name} and not each.folder]
-    for name in dict.fromkeys([*table_rows.candidates(tree), *further]):
-        is_list = name.lower().endswith(table_rows.LISTS)
+    for name in dict.fromkeys([*tables.candidates(tree), *further]):
+        is_list = name.lower().endswith(tables.LISTS)
         try:
-            rows = table_rows.read(name, tree[name], content)
+            rows = tables.read(name, tree[name], content)
             is_object = rows[0][0] == 0  # its rows are keys and values, or objects
             body = rows[1:] if is_object else rows
             # Rows are ids and names, such as `1 cat`, also where an image is called 1.jpg.
@@ -173,7 +169,7 @@ def read_all(tree: Tree, images: Tree, content: Read, named: str | None = None) 
                 problems.append(str(error))
             continue
         if found:
-            tables.append(found)
+            kept.append(found)
             continue
         if is_object and len({split_named(row[0]) for _, row in body} - {None}) > 1:
             splitting.append(name)  # {"train": ["1.jpg"], "test": ["2.jpg"]}
@@ -182,16 +178,16 @@ def read_all(tree: Tree, images: Tree, content: Read, named: str | None = None) 
             others[name] = why if _may_hold_labels(rows, name, index) else ""
         if not ids and images and (not is_list or is_object):  # objects, or a text that may be anything
             problems.append(why)
-    known = {each.name for each in tables if each.splits()}
+    known = {each.name for each in kept if each.splits()}
     splitting += [name for name in tree.keys() - known if SPLITTING.fullmatch(name.rpartition("/")[2])]
-    return SideTables(tables, others, problems, sorted({*splitting}))
+    return SideTables(kept, others, problems, sorted({*splitting}))
 
 
 def _may_hold_labels(rows: Rows, name: str, index: Images) -> bool:
     """Whether a column is named like labels, and most values of another name some images."""
     columns = zip(*(row for _, row in rows[1:]), strict=False)
     named = (index.named(values, name).files for values in columns)
-    labels = any(map(table_columns.LABEL.search, rows[0][1]))
+    labels = any(map(tables.LABEL.search, rows[0][1]))
     return labels and any(2 * sum(map(bool, files)) > len(files) for files in named)
 
 
@@ -233,10 +229,10 @@ def _require_labels(table: SideTable, classes: Mapping[str, str], where: Path) -
             if differing:
                 contradictions.append(_contradiction(what, differing, len(pairs), where))
             elif table.is_plain and table.columns[other] == "label":
-                plain = table_columns.plain(table.path, table.rows).block
+                plain = tables.plain(table.path, table.rows).block
                 raise DataError(
                     f"{where}: the class folders and {table.name!r} give different labels; to use it, "
-                    f"{table_columns.add(plain)}\nElse move it away."
+                    f"{tables.add(plain)}\nElse move it away."
                 )
     if contradictions and not _has_probabilities(table):
         raise contradictions[0]
@@ -302,7 +298,7 @@ def _require_splits(table: SideTable, found: Layout, names: Mapping[Member, str]
         what = "is named like a split" if column is None else f"has splits in {table.columns[column]!r}"
         raise DataError(
             f"{where}: {table.name!r} {what}, which nothing uses; to use it, "
-            f"{table_columns.add(proposed)}\nElse move it away."
+            f"{tables.add(proposed)}\nElse move it away."
         )
 
 
