@@ -190,17 +190,11 @@ def _v2_weights(steps: Sequence[str], position: int) -> Initial:
 def v2(image: Shape, classes: int, options: ModelConfig) -> keras.Model:
     """Inception v2 (Ioffe and Szegedy 2015); the first layer is separable, with biases and no L2."""
     images, convolution = keras.Input(image, name="image"), Convolution(options, NORM)
-    x = layers.SeparableConv2D(
-        64,
-        7,
-        strides=2,
-        padding="same",
-        depth_multiplier=8,
-        depthwise_initializer=truncated(1.0)(),
-        pointwise_initializer=truncated(1.0)(),
-        name="Conv2d_1a_7x7",
-    )(images)
-    x = layers.ReLU(name="Conv2d_1a_7x7.Relu")(x)
+    weights = {"depthwise_initializer": truncated(1.0)(), "pointwise_initializer": truncated(1.0)()}
+    separable = layers.SeparableConv2D(
+        64, 7, strides=2, padding="same", depth_multiplier=8, name="Conv2d_1a_7x7", **weights
+    )
+    x = layers.ReLU(name="Conv2d_1a_7x7.Relu")(separable(images))
     x = body(x, V2, convolution, _v2_weights)
     return model(options, images, pooled_logits(x, classes, options, dropout=DROPOUT))
 

@@ -78,15 +78,10 @@ class Convolution:
         initial: Initial | None = None,
     ) -> keras.KerasTensor:
         """Apply a convolution, normalization or bias, and ReLU: layers NAME, NAME.BatchNorm and NAME.Relu."""
+        bias = {"use_bias": self.norm is None, "bias_initializer": keras.initializers.Constant(self.bias)}
+        weights = (initial or self.initial)()
         x = layers.Conv2D(
-            filters,
-            size,
-            strides=stride,
-            padding=padding,
-            use_bias=self.norm is None,
-            kernel_initializer=(initial or self.initial)(),
-            bias_initializer=keras.initializers.Constant(self.bias),
-            name=name,
+            filters, size, strides=stride, padding=padding, kernel_initializer=weights, name=name, **bias
         )(x)
         if self.norm is not None:
             x = self.norm.layer(f"{name}.BatchNorm", self.options)(x)

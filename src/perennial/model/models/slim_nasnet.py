@@ -99,14 +99,8 @@ class Builder:
         self, x: keras.KerasTensor, filters: int, size: int, name: str, norm: str, **kwargs: object
     ) -> keras.KerasTensor:
         """Apply a convolution without bias, and a normalization with a name of its own."""
-        x = layers.Conv2D(
-            filters,
-            size,
-            use_bias=False,
-            kernel_initializer=fan_out(),
-            name=name,
-            **{"padding": "same", **kwargs},
-        )(x)
+        options = {"padding": "same", "use_bias": False, **kwargs}
+        x = layers.Conv2D(filters, size, kernel_initializer=fan_out(), name=name, **options)(x)
         return self.normalized(x, norm)
 
     def normalized(self, x: keras.KerasTensor, name: str) -> keras.KerasTensor:
@@ -149,11 +143,8 @@ class Builder:
         for number, sides in enumerate(cell.sums):
             name, parts = f"{scope}.comb_iter_{number}", []
             for side, (operation, state) in zip(("left", "right"), sides, strict=True):
-                own_stride = stride if state < 2 else 1
-                x = self._applied(
-                    states[state], operation, f"{name}.{side}", filters=filters, stride=own_stride
-                )
-                parts.append(x)
+                grid = {"filters": filters, "stride": stride if state < 2 else 1}
+                parts.append(self._applied(states[state], operation, f"{name}.{side}", **grid))
             states.append(layers.Add(name=f"{name}.combine")(parts))
         self.cells += 1
         ends = [self._like(states[-1], states[each], each, scope) for each in cell.given]
@@ -197,17 +188,16 @@ class Builder:
         """Two separable convolutions, each after ReLU and followed by normalization."""
         for number in (1, 2):
             name = f"{size}x{size}_{number}"
-            x = layers.SeparableConv2D(
-                filters,
-                size,
-                strides=stride if number == 1 else 1,
-                padding="same",
-                use_bias=False,
-                depthwise_initializer=fan_out(),
-                pointwise_initializer=fan_out(),
-                name=f"{scope}.separable_{name}",
-            )(relu(x, f"{scope}.relu_{number}"))
-            x = self.normalized(x, f"{scope}.bn_sep_{name}")
+            weights = {
+                "depthwise_initializer": fan_out(),
+                "pointwise_initializer": fan_out(),
+                "use_bias": False,
+            }
+            separable = layers.SeparableConv2D(
+                filters, size, strides=stride, padding="same", name=f"{scope}.separable_{name}", **weights
+            )
+            x = separable(relu(x, f"{scope}.relu_{number}"))
+            x, stride = self.normalized(x, f"{scope}.bn_sep_{name}"), 1
         return x
 
     def _like(self, last: keras.KerasTensor, x: keras.KerasTensor, state: int, scope: str) -> keras.KerasTensor:
