@@ -40,10 +40,6 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def anything(_: object) -> None:
-    return None
-
-
 def sections(name: str) -> dict[str, dict[str, str]]:
     return {"model": {"name": name}}
 
@@ -83,7 +79,7 @@ def test_a_data_set_elsewhere_than_in_its_folder_is_refused_with_the_right_place
 
 
 def test_components_import_each_other(root: Path) -> None:
-    assert own_components.load("components.nets:TINY", anything) == 1
+    assert own_components.load("components.nets:TINY", "anything", bool) == 1
     assert {file.name for file in own_components.loaded()} == {"nets.py", "parts.py"}
 
 
@@ -94,7 +90,7 @@ def test_components_of_another_folder_are_refused(root: Path, tmp_path_factory: 
     (other / "components" / "nets.py").write_text("TINY = 2\n")
     sys.path[:] = [str(other), str(root), *sys.path]
     with pytest.raises(ConfigError, match=f"imported from {other}/components, expected {root}/components"):
-        own_components.load("components.nets:TINY", anything)
+        own_components.load("components.nets:TINY", "anything", bool)
 
 
 @pytest.mark.parametrize(
@@ -108,11 +104,11 @@ def test_components_of_another_folder_are_refused(root: Path, tmp_path_factory: 
 def test_a_module_that_cannot_be_imported_is_named_with_its_line(root: Path, text: str, message: str) -> None:
     (root / "components" / "nets.py").write_text(text)
     with pytest.raises(ConfigError, match=message):
-        own_components.load("components.nets:TINY", anything)
+        own_components.load("components.nets:TINY", "anything", bool)
 
 
 def test_an_error_of_a_component_names_the_last_line_of_components(root: Path) -> None:
-    small = own_components.load("components.nets:small", anything)
+    small = own_components.load("components.nets:small", "anything", bool)
     with (
         pytest.raises(ConfigError, match=r"^components/parts\.py:2: ZeroDivisionError"),
         own_components.naming_component(),
@@ -127,7 +123,7 @@ def test_other_errors_stay_what_they_are(root: Path) -> None:
 
 def test_a_refused_file_may_be_there_later(root: Path) -> None:
     (root / "components" / "nets.py").write_text("def read():\n    open('/no/such/file')\n")
-    read = own_components.load("components.nets:read", anything)
+    read = own_components.load("components.nets:read", "anything", bool)
     expected = pytest.raises(PerennialError, match=r"components/nets\.py:2: FileNotFoundError")
     with expected as raised, own_components.naming_component():
         read()
@@ -139,7 +135,7 @@ def test_a_stage_may_load_only_what_dvc_lists_for_it(root: Path, deps: list[str]
     (root / "components" / "data" / "shapes.py").write_text("from components import parts\n\nSHAPES = parts\n")
     expected = pytest.raises(ConfigError, match=f"components/parts.py is not among .* convert .*{remedy}")
     with expected as raised, own_components.checked("convert", deps):
-        own_components.load("components.data.shapes:SHAPES", anything)
+        own_components.load("components.data.shapes:SHAPES", "anything", bool)
     assert "nothing was recorded" in str(raised.value)
     with own_components.checked("train", ["components"]):
         pass

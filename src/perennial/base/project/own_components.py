@@ -133,8 +133,8 @@ def _defined(body: Iterable[ast.stmt]) -> Iterator[str]:
             yield node.id
 
 
-def load(name: str, check: Callable[[object], str | None]) -> Any:
-    """Import a component of the project; `check` says what is wrong with the object, if anything is."""
+def load(name: str, expected: str, fits: Callable[[object], bool]) -> Any:
+    """Import a component of the project; `expected`: what an object is that `fits`."""
     component = Component(name, Project.find().root)
     key = _keys.get(name, "")
     where = f"{key}: {component.file}" if key else str(component.file)
@@ -149,24 +149,15 @@ def load(name: str, check: Callable[[object], str | None]) -> Any:
         raise
     except (Exception, SystemExit) as error:
         raise blamed(error, component.root, key) or ConfigError(f"{where}: {_text(error)}") from error
-    if (wrong := check(found)) is not None:
-        raise ConfigError(f"{where}: {component.attribute} {wrong}")
+    if not fits(found):
+        raise ConfigError(f"{where}: {component.attribute} is {described(found)}, expected {expected}")
     _require_listed()
     return found
 
 
-def expect(kind: type) -> Callable[[object], str | None]:
-    """A check for `load` that an object is of a class."""
-    return lambda found: (
-        None if isinstance(found, kind) else f"is {described(found)}, expected an object of {kind.__name__}"
-    )
-
-
-def expect_function(of: str) -> Callable[[object], str | None]:
-    """A check for `load` that an object is a class or a function `of` these arguments."""
-    return lambda found: (
-        None if callable(found) else f"is {described(found)}, expected a class or function of {of}"
-    )
+def is_function(found: object) -> bool:
+    """Whether an object can be called, and is no class."""
+    return callable(found) and not isinstance(found, type)
 
 
 def call(name: str, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -219,11 +210,11 @@ def loaded() -> set[Path]:
     """The files of components that this process has imported and that hold code."""
     modules = [each for name, each in list(sys.modules.items()) if name.partition(".")[0] == FOLDER]
     found = {Path(file).resolve() for each in modules if (file := getattr(each, "__file__", None))}
-    return {file for file in found if file.is_file() and _has_code(file)}
-
-
-def _has_code(file: Path) -> bool:
-    return source_code.facts(file.read_bytes()).digest != source_code.NOTHING
+    return {
+        file
+        for file in found
+        if file.is_file() and source_code.facts(file.read_bytes()).digest != source_code.NOTHING
+    }
 
 
 def _require_listed() -> None:

@@ -17,7 +17,7 @@ from perennial.data.images import BadImage, Image
 
 def load(name: str) -> Dataset:
     """The data set of a component."""
-    found: Dataset = own_components.load(name, own_components.expect(Dataset))
+    found: Dataset = own_components.load(name, "an object of Dataset", lambda each: isinstance(each, Dataset))
     return replace(found, read=partial(_read, name, found.read))
 
 

@@ -33,15 +33,13 @@ def named(name: str) -> Preprocessing:
     """The preprocessing that a name means, which may be a component of the project."""
     if not is_component(name):
         return PREPROCESSING[name]
-    found = own_components.load(name, _wrong)
+    found = own_components.load(
+        name,
+        "a Preprocessing or a function of images and target",
+        lambda each: isinstance(each, Preprocessing) or own_components.is_function(each),
+    )
     made = found if isinstance(found, Preprocessing) else Preprocessing(evaluation=found, resizes="always")
     return replace(made, evaluation=partial(_evaluated, name, made.evaluation))
-
-
-def _wrong(found: object) -> str | None:
-    if isinstance(found, Preprocessing) or (callable(found) and not isinstance(found, type)):
-        return None
-    return f"is {own_components.described(found)}, expected a Preprocessing or a function of images and target"
 
 
 def _evaluated(

@@ -54,7 +54,7 @@ def format_named(name: str) -> Format:
     """The format that a name means, which may be a component of the project."""
     if not is_component(name):
         return FORMATS[name]
-    found: Format = own_components.load(name, own_components.expect(Format))
+    found: Format = own_components.load(name, "an object of Format", lambda each: isinstance(each, Format))
     if not isinstance(found.file, str) or Path(found.file).name != found.file or found.file in OWN_FILES:
         raise own_components.refused(name, f"has the file {found.file!r}, expected the name of a new file")
     return found

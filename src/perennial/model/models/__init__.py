@@ -35,11 +35,9 @@ def named(name: str) -> Architecture:
     """The architecture that a name means, which may be a component of the project."""
     if not is_component(name):
         return MODELS[name]
-    found = own_components.load(name, _wrong)
+    found = own_components.load(
+        name,
+        "an Architecture or a function that builds a model",
+        lambda each: isinstance(each, Architecture) or own_components.is_function(each),
+    )
     return found if isinstance(found, Architecture) else Architecture(network=found)
-
-
-def _wrong(found: object) -> str | None:
-    if isinstance(found, Architecture) or (callable(found) and not isinstance(found, type)):
-        return None
-    return f"is {own_components.described(found)}, expected an Architecture or a function that builds a model"

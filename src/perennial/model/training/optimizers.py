@@ -68,12 +68,11 @@ def rate_factors(config: TrainConfig, model: keras.Model, head: Sequence[str]) -
 
 def _component(name: str, learning_rate: Any) -> keras.optimizers.Optimizer:
     """The optimizer of a component of the project: a class, or a function of the learning rate."""
-    function = own_components.load(name, own_components.expect_function("rate"))
+    function = own_components.load(name, "a class or function of rate", callable)
     made = own_components.call(name, function, learning_rate)
     if not isinstance(made, keras.optimizers.Optimizer):
-        raise own_components.refused(
-            name, f"returned {own_components.described(made)}, expected a Keras optimizer"
-        )
+        wrong = f"returned {own_components.described(made)}, expected a Keras optimizer"
+        raise own_components.refused(name, wrong)
     made.name = short_name(name)
     made.__class__ = _kind((_TakesSums,), type(made))
     return made

@@ -76,7 +76,7 @@ def _made(rate: np.float64, schedule: ScheduleConfig, length: int) -> Decay:
         decay: Decay = SCHEDULES[schedule.name](rate, schedule, length)
         return decay
     name = schedule.name
-    function = own_components.load(name, own_components.expect_function("rate, schedule and steps"))
+    function = own_components.load(name, "a class or function of rate, schedule and steps", callable)
     made = own_components.call(name, function, float(rate), schedule, length)
     if not callable(made):
         raise own_components.refused(
