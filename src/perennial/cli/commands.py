@@ -158,10 +158,8 @@ def _predict(
     exclusive(json=wants_json(), csv=as_csv)
     from perennial.cli import predict_images
 
-    output: Literal["json", "csv", "lines"] = "json" if wants_json() else "csv" if as_csv else "lines"
-    predict_images.predict(
-        images, model=model, params=params, output=output, top=top, on_bad_image=on_bad_image
-    )
+    form: Literal["json", "csv", "lines"] = "json" if wants_json() else "csv" if as_csv else "lines"
+    predict_images.predict(images, model=model, params=params, output=form, top=top, on_bad_image=on_bad_image)
 
 
 @command(app, "show")

@@ -35,9 +35,8 @@ def _models(names: list[str] | None = argument("Networks to list.", default=None
             near = difflib.get_close_matches(name, NETWORKS, n=1)
             advice = f"did you mean {near[0]}?" if near else "`perennial models` lists all"
             raise ConfigError(f"there is no network {name!r}; {advice}")
-    listed = [
-        _own_facts(name) if is_component(name) else _facts(name) for name in names or (*NETWORKS, *_own())
-    ]
+    chosen = names or (*NETWORKS, *_own())
+    listed = [_own_facts(name) if is_component(name) else _facts(name) for name in chosen]
     output(listed, _table(listed))
 
 

@@ -75,9 +75,8 @@ def _lines(facts: dict[str, object], classes: Sequence[str]) -> list[str]:
     rows = {"record": where, "place": "byte {offset}, {bytes} bytes of data".format(**facts)}
     if facts["label"] is not None:
         unknown = "not one of the classes" if classes else "no manifest beside the file names its class"
-        labels, names = (
-            each if isinstance(each, list) else [each] for each in (facts["label"], facts["class"])
-        )
+        both = (facts["label"], facts["class"])
+        labels, names = (each if isinstance(each, list) else [each] for each in both)
         channels = "unknown" if facts["channels"] is None else facts["channels"]
         rows["label"] = ", ".join(
             f"{label}: {unknown if name is None else printable(str(name))}"

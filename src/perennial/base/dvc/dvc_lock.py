@@ -185,9 +185,8 @@ def _shown(value: object) -> str:
 
 
 def _digests(listed: list[Mapping[str, Any]]) -> dict[str, str]:
-    return {
-        _path(each): str(each.get("md5") or each.get("etag") or each.get("checksum") or "") for each in listed
-    }
+    kinds = ("md5", "etag", "checksum")
+    return {_path(each): next((str(each[kind]) for kind in kinds if each.get(kind)), "") for each in listed}
 
 
 def _path(listed: Mapping[str, Any]) -> str:

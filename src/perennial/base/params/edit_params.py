@@ -189,9 +189,7 @@ def set_values(text: str, values: Mapping[str, object]) -> Change:
             raise ConfigError(f"{key} is a section; set its keys, such as {key}.{next(iter(inner), '...')}")
         section[path[-1]] = value
     check(new)
-    return _with_values(
-        text, {tuple(key.split(".")): (value, _written(value)) for key, value in values.items()}
-    )
+    return _with_values(text, {tuple(key.split(".")): (new, _written(new)) for key, new in values.items()})
 
 
 def write_reasons(text: str, reasons: Mapping[str, str | None]) -> str:
@@ -211,11 +209,9 @@ def write_reasons(text: str, reasons: Mapping[str, str | None]) -> str:
             continue
         room = options.WIDTH - (start - text.rfind("\n", 0, start))
         said = printable(reason or "").encode("ascii", "backslashreplace").decode()
-        wanted = (
-            textwrap.shorten(f"{REASON}{said}", room, placeholder=" ...")
-            if reason and room > LEAST
-            else default
-        )
+        wanted = default
+        if reason and room > LEAST:
+            wanted = textwrap.shorten(f"{REASON}{said}", room, placeholder=" ...")
         if wanted != present:
             edits.append((start, end, f" {wanted}" if wanted else ""))
     return _edited(text, edits, read(text))

@@ -150,8 +150,6 @@ class LocalStore:
         """See `Store.stop`; copies end on their own."""
 
 
-def _entry(key: str, found: os.stat_result) -> Entry:
-    modified = datetime.fromtimestamp(found.st_mtime, UTC)
-    return Entry(
-        key=key, size=found.st_size, etag=f"{found.st_mtime_ns:x}-{found.st_size:x}", modified=modified
-    )
+def _entry(key: str, stat: os.stat_result) -> Entry:
+    modified = datetime.fromtimestamp(stat.st_mtime, UTC)
+    return Entry(key=key, size=stat.st_size, etag=f"{stat.st_mtime_ns:x}-{stat.st_size:x}", modified=modified)

@@ -149,9 +149,8 @@ class Requests:
         """Remove all versions but the one that readers see, and then the marks that it was deleted."""
         name = self._name(key)
         with translated(f"{self.url}/{key}", self._secrets):
-            pages = list(
-                self._client.get_paginator("list_object_versions").paginate(Bucket=self.bucket, Prefix=name)
-            )
+            paginator = self._client.get_paginator("list_object_versions")
+            pages = list(paginator.paginate(Bucket=self.bucket, Prefix=name))
         versions = [each for page in pages for each in page.get("Versions", ()) if not each["IsLatest"]]
         marks = [each for page in pages for each in page.get("DeleteMarkers", ())]
         for each in versions + marks:

@@ -42,10 +42,8 @@ def _wrong(source: object) -> str | None:
         found = ", ".join(map(str, source.splits))
         return f"returned the splits {found}, expected train, and perhaps validation and test"
     shape = (len(source.classes),) if source.task == "multilabel" else ()
-    of_splits = (
-        (split, _wrong_split(each, len(source.classes), shape)) for split, each in source.splits.items()
-    )
-    return next((f"returned a split {split} {wrong}" for split, wrong in of_splits if wrong), None)
+    parts = ((split, _wrong_split(each, len(source.classes), shape)) for split, each in source.splits.items())
+    return next((f"returned a split {split} {wrong}" for split, wrong in parts if wrong), None)
 
 
 def _wrong_split(examples: object, classes: int, shape: tuple[int, ...]) -> str | None:

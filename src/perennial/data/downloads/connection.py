@@ -232,11 +232,10 @@ def _http_client(limits: TransferLimits) -> "httpx.Client":
     """Client with the proxies and certificates of the environment."""
     import httpx  # noqa: PLC0415
 
-    certificates = _certificates(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+    trusted = _certificates(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+    timeout = httpx.Timeout(limits.stall_s, connect=limits.connect_s)
     try:
-        return httpx.Client(
-            verify=certificates, timeout=httpx.Timeout(limits.stall_s, connect=limits.connect_s)
-        )
+        return httpx.Client(verify=trusted, timeout=timeout)
     except (ValueError, ImportError) as error:
         raise PermanentFailure(f"invalid proxy settings in the environment: {redacted(str(error))}") from error
 

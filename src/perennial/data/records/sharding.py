@@ -161,9 +161,8 @@ def _held_out_groups(
     names = [train.further[index][column].strip() or f"/{train.names[index]}" for index in own.tolist()]
     values, of = np.unique(np.array(names, object), return_inverse=True)
     found = splits.whole_groups(of, values.tolist(), labels := train.labels[own], len(source.classes))
-    held_out = np.isin(
-        of, splits.held_out_groups(found, np.arange(len(values)), fraction=cut.share, salt=cut.salt)
-    )
+    every = np.arange(len(values))
+    held_out = np.isin(of, splits.held_out_groups(found, every, fraction=cut.share, salt=cut.salt))
     for label in np.unique(labels).tolist() if labels.ndim == 1 else ():
         if held_out[labels == label].all() or not held_out[labels == label].any():
             raise DataError(

@@ -120,8 +120,7 @@ def ranks(salt: str, names: Sequence[str | int]) -> NDArray[np.uint64]:
     found = np.empty(len(names), np.uint64)
     for start in range(0, len(names), RANKED_AT_ONCE):
         part = names[start : start + RANKED_AT_ONCE]
-        digests = [
-            hashlib.sha256(f"{salt}:{name}".encode("utf-8", "surrogateescape")).digest() for name in part
-        ]
-        found[start : start + len(part)] = np.frombuffer(b"".join(digests), ">u8")[::4]
+        salted = (f"{salt}:{name}".encode("utf-8", "surrogateescape") for name in part)
+        digests = b"".join(hashlib.sha256(each).digest() for each in salted)
+        found[start : start + len(part)] = np.frombuffer(digests, ">u8")[::4]
     return found

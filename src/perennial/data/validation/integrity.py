@@ -64,10 +64,8 @@ def check(
     With `fingerprints`, a folder for a temporary file, the images are fingerprinted.
     """
     folder = folder.absolute()  # worker processes on other machines have another current folder
-    expected, findings = (
-        manifest.load(folder),
-        Findings(images=Collected(fingerprints) if fingerprints else None),
-    )
+    expected = manifest.load(folder)
+    findings = Findings(images=Collected(fingerprints) if fingerprints else None)
     _check_files(folder, expected, findings)
     splits = splits or [split for split in SPLITS if split in expected.splits]
     if not splits:

@@ -46,9 +46,7 @@ def influence(labels: NDArray[np.integer], probabilities: NDArray[np.floating]) 
         counted += 1
         # Of the labelled examples at most as probable: the sums of 1 / taken and of precision / taken.
         before = np.searchsorted(own, p, side="right")
-        rise, fall = (
-            np.concatenate([[0.0], np.cumsum(each)])[before] for each in (1 / taken, precisions / taken)
-        )
+        rise, fall = (np.append(0.0, np.cumsum(each))[before] for each in (1 / taken, precisions / taken))
         first = np.clip(np.searchsorted(own, p), 0, own.size - 1)
         change = label * (precisions[first] - precisions.mean() + rise) - fall
         total += change / own.size

@@ -78,10 +78,9 @@ class Champion:
 
     def write(self, folder: Path) -> None:
         """Write into an empty folder; equal champions give equal bytes."""
-        arrays = {
-            name: getattr(self, name) for name in (*ARRAYS, *OF_LABELS) if getattr(self, name) is not None
-        }
-        files.write_bytes(folder / PREDICTIONS, predictions.archived(**arrays))
+        arrays = {name: getattr(self, name) for name in (*ARRAYS, *OF_LABELS)}
+        kept = {name: array for name, array in arrays.items() if array is not None}
+        files.write_bytes(folder / PREDICTIONS, predictions.archived(**kept))
         facts = {name: getattr(self, name) for name in ChampionFile.model_fields}
         known = {name: fact for name, fact in facts.items() if fact is not None or name not in OPTIONAL}
         files.write_json(folder / FACTS, known)

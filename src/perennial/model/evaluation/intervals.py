@@ -46,9 +46,8 @@ def gain(won: int, lost: int, examples: int, level: float = LEVEL) -> tuple[floa
     """
     one, other = (won + 1) / (examples + 2), (lost + 1) / (examples + 2)
     difference = one - other
-    half = -float(scipy.special.ndtri((1 - level) / 2)) * np.sqrt(
-        (one + other - difference**2) / (examples + 2)
-    )
+    deviation = np.sqrt((one + other - difference**2) / (examples + 2))
+    half = -float(scipy.special.ndtri((1 - level) / 2)) * deviation
     return max(-1.0, float(difference - half)), min(1.0, float(difference + half))
 
 

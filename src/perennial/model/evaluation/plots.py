@@ -48,15 +48,12 @@ STYLE: dict[Any, object] = {
     "axes.titlesize": 11,
     "axes.titlepad": 10,
     **{f"{axis}tick.{which}.size": 0 for axis in "xy" for which in ("major", "minor")},
+    **{f"{axis}tick.color": COLORS["line"] for axis in "xy"},
+    **{f"{axis}tick.labelcolor": COLORS["soft"] for axis in "xy"},
+    **{f"{axis}tick.labelsize": 9.5 for axis in "xy"},
     "grid.color": COLORS["line"],
     "grid.linewidth": 0.8,
     "lines.linewidth": 1.8,
-    "xtick.color": COLORS["line"],
-    "xtick.labelcolor": COLORS["soft"],
-    "ytick.color": COLORS["line"],
-    "ytick.labelcolor": COLORS["soft"],
-    "xtick.labelsize": 9.5,
-    "ytick.labelsize": 9.5,
     "legend.frameon": False,
     "legend.fontsize": 9.5,
     "legend.handlelength": 1.2,
@@ -72,8 +69,6 @@ MOST_POINTS = 500  # of a curve
 NAME_LENGTH, NAME_END = 15, 5  # characters of a class name, and those kept of its end
 PERCENT = FuncFormatter(lambda share, _: f"{100 * share:.4g} %")
 COUNT = EngFormatter(sep="")
-
-
 PLAIN = FuncFormatter(lambda value, _: f"{value:.4g}")
 
 
@@ -86,6 +81,7 @@ class Plot:
     draw: Callable[[Figure], None]
     width: float = WIDTH  # inches
     height: float = HEIGHT
+    title: str | None = None
 
     def png(self) -> bytes:
         """The figure on white."""
@@ -113,6 +109,8 @@ class Plot:
         figure = Figure(figsize=(self.width, self.height), layout="constrained")
         FigureCanvasAgg(figure)
         self.draw(figure)
+        if self.title:
+            figure.suptitle(self.title, fontsize=9.5)
         return figure
 
 
@@ -203,11 +201,9 @@ def confusion(matrix: Matrix, *, title: str | None = None, undrawn: str = "") ->
         edges = np.arange(size + 1) - 0.5
         axes.hlines(edges, -0.5, size - 0.5, color=COLORS["line"], lw=0.6, zorder=0)
         axes.vlines(edges, -0.5, size - 0.5, color=COLORS["line"], lw=0.6, zorder=0)
-        if title:
-            figure.suptitle(title, fontsize=9.5)
 
     text = f"Confusion matrix of {size} classes: {right:,} of {total:,} examples on the diagonal"
-    return Plot(name="confusion", description=text, draw=draw, width=side, height=side)
+    return Plot(name="confusion", description=text, draw=draw, width=side, height=side, title=title)
 
 
 def reliability(found: Reliability, *, title: str | None = None, several: bool = False) -> Plot:
@@ -236,12 +232,10 @@ def reliability(found: Reliability, *, title: str | None = None, several: bool =
             axis.set_major_formatter(PERCENT)
         lower.yaxis.set_major_formatter(COUNT)
         lower.yaxis.set_minor_formatter(NullFormatter())
-        if title:
-            figure.suptitle(title, fontsize=9.5)
 
     top = f"in the highest bin, of mean probability {mean[-1]:.2%}, {share} is {right[-1]:.2%}"
     text = f"Reliability diagram of {examples.sum():,.0f} examples: {top}"
-    return Plot(name="reliability", description=text, draw=draw, height=1.55 * HEIGHT)
+    return Plot(name="reliability", description=text, draw=draw, height=1.55 * HEIGHT, title=title)
 
 
 def precision_recall(
@@ -272,12 +266,10 @@ def precision_recall(
         axes.grid(axis="y")
         axes.xaxis.set_major_formatter(PERCENT)
         axes.yaxis.set_major_formatter(PERCENT)
-        if title:
-            figure.suptitle(title, fontsize=9.5)
 
     text = f"Precision over recall of {len(curves)} classes; the least areas: "
     text += ", ".join(f"{name} {areas[name]:.2f}" for name in worst)
-    return Plot(name="precision-recall", description=text, draw=draw, height=1.55 * HEIGHT)
+    return Plot(name="precision-recall", description=text, draw=draw, height=1.55 * HEIGHT, title=title)
 
 
 def _precisions(own: NDArray[np.bool_], probabilities: NDArray[np.float32]) -> tuple[Values, Values]:
@@ -285,9 +277,7 @@ def _precisions(own: NDArray[np.bool_], probabilities: NDArray[np.float32]) -> t
     order = np.argsort(-probabilities, kind="stable")
     ends = np.append(np.flatnonzero(np.diff(probabilities[order])), len(own) - 1)
     hits = np.cumsum(own[order])[ends]
-    places = (
-        np.unique(np.linspace(0, len(ends) - 1, MOST_POINTS).astype(int)) if len(ends) > MOST_POINTS else ...
-    )
+    places = np.unique(np.linspace(0, len(ends) - 1, min(len(ends), MOST_POINTS)).astype(int))
     recall, precision = (hits / own.sum())[places], (hits / (ends + 1))[places]
     return np.append(0, recall), np.append(precision[0], precision)
 

@@ -109,20 +109,11 @@ class Predictions:
 
     def write(self, file: Path) -> None:
         """Write a NumPy archive; equal predictions give equal bytes."""
-        content = archived(
-            labels=self.labels,
-            probabilities=self.probabilities,
-            predicted=self.predicted,
-            classes=np.array(self.classes),
-            split=np.array(self.split),
-            data=np.array(self.data),
-            split_digest=np.array(self.split_digest),
-            model=np.array(self.model),
-            **({} if self.thresholds is None else {"thresholds": self.thresholds}),
-            **slicing.arrays(self.slices),
-            **({} if self.audit is None else {"audit": self.audit}),
-        )
-        files.write_bytes(file, content)
+        names = ("labels", "probabilities", "predicted", "classes", "split", "data", "split_digest", "model")
+        found = {name: np.asarray(getattr(self, name)) for name in names}
+        further = {"thresholds": self.thresholds, **slicing.arrays(self.slices), "audit": self.audit}
+        found |= {name: array for name, array in further.items() if array is not None}
+        files.write_bytes(file, archived(**found))
 
 
 def right(predicted: Labels, labels: Labels) -> NDArray[np.bool_]:
@@ -138,9 +129,8 @@ def read(file: Path) -> Predictions:
         if probabilities.shape != (len(labels), len(classes)) or 0 in probabilities.shape:
             raise ValueError(f"probabilities of shape {probabilities.shape} for {len(classes)} classes")
         thresholds = found.get("thresholds")
-        if labels.ndim == 2 and (
-            labels.shape != probabilities.shape or np.shape(thresholds) != (len(classes),)
-        ):
+        shapes = (labels.shape, np.shape(thresholds))
+        if labels.ndim == 2 and shapes != (probabilities.shape, (len(classes),)):
             raise ValueError(f"labels of shape {labels.shape} without as many probabilities and thresholds")
         return Predictions(
             labels=labels, probabilities=probabilities, classes=classes, split=str(found["split"]),

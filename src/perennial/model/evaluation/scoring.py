@@ -98,12 +98,10 @@ def score(
         found += len(labels)
     if found != examples or not examples:
         raise QualityError(f"scored {found} examples, expected the {examples} of the manifest")
-    every, second, losses, *within_top = map(np.concatenate, zip(*scored, strict=True))
-    if not within_top:
+    every, second, losses, *within = map(np.concatenate, zip(*scored, strict=True))
+    if not within:
         return MultilabelScores(labels=every, probabilities=second, losses=losses)
-    return ExampleScores(
-        classes=classes, labels=every, predicted=second, losses=losses, within_top=within_top[0]
-    )
+    return ExampleScores(classes=classes, labels=every, predicted=second, losses=losses, within_top=within[0])
 
 
 def _require_finite(logits: NDArray[np.float32], *, first: int) -> None:

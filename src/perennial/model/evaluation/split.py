@@ -281,13 +281,10 @@ def _naming_sizes(folder: Path, data: Manifest, split: Split, pixels: ImageSpec)
 
 
 def _require_sizes(file: Path, images: Iterable[bytes], pixels: ImageSpec) -> None:
-    for number, found in enumerate(map(header, images)):
-        if found and (found.height, found.width) != (
-            pixels.height or found.height,
-            pixels.width or found.width,
-        ):
+    for number, each in enumerate(map(header, images)):
+        if each and (each.height, each.width) != (pixels.height or each.height, pixels.width or each.width):
             raise DataError(
-                f"{file} record {number}: {found.width} x {found.height} pixels, the model takes "
+                f"{file} record {number}: {each.width} x {each.height} pixels, the model takes "
                 f"{pixels.width or 'any'} x {pixels.height or 'any'} (width x height); nothing was written; "
                 "name a model of these records, or convert images of that size"
             )

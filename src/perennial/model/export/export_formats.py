@@ -69,9 +69,8 @@ def write(export: Path, names: Sequence[str], representative: Representative) ->
             part = graphs.network(loaded, description(export).name) if format_named(name).network else graph
             content = format_named(name).convert(part, representative)
             if is_component(name) and not isinstance(content, bytes):
-                raise own_components.refused(
-                    name, f"converted to {own_components.described(content)}, expected bytes"
-                )
+                wrong = f"converted to {own_components.described(content)}, expected bytes"
+                raise own_components.refused(name, wrong)
             (export / EXTRA / format_named(name).file).write_bytes(content)
 
 

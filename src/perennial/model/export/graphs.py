@@ -49,10 +49,8 @@ def whole(loaded: Any) -> GraphDef:
     """
     function = loaded.signatures["classify"]
     constant = convert_variables_to_constants_v2(function)
-    names = sorted(function.structured_outputs)
-    return _renamed(
-        constant, IMAGE, {name: each.name for name, each in zip(names, constant.outputs, strict=True)}
-    )
+    nodes = [each.name for each in constant.outputs]
+    return _renamed(constant, IMAGE, dict(zip(sorted(function.structured_outputs), nodes, strict=True)))
 
 
 def results(graph: GraphDef) -> tuple[str, str]:

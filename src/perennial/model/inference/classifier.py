@@ -257,9 +257,7 @@ class Classifier:
 
         def classes(indices: Iterable[int]) -> tuple[Class, ...]:
             found = ((index, float(probabilities[index])) for index in indices)
-            return tuple(
-                Class(label=self.classes[index], index=index, probability=each) for index, each in found
-            )
+            return tuple(Class(label=self.classes[index], index=index, probability=p) for index, p in found)
 
         unknown = self._is_unknown(probabilities)
         return Prediction(

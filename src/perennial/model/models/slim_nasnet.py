@@ -188,13 +188,9 @@ class Builder:
         """Two separable convolutions, each after ReLU and followed by normalization."""
         for number in (1, 2):
             name = f"{size}x{size}_{number}"
-            weights = {
-                "depthwise_initializer": fan_out(),
-                "pointwise_initializer": fan_out(),
-                "use_bias": False,
-            }
+            fixed = {"depthwise_initializer": fan_out(), "pointwise_initializer": fan_out(), "use_bias": False}
             separable = layers.SeparableConv2D(
-                filters, size, strides=stride, padding="same", name=f"{scope}.separable_{name}", **weights
+                filters, size, strides=stride, padding="same", name=f"{scope}.separable_{name}", **fixed
             )
             x = separable(relu(x, f"{scope}.relu_{number}"))
             x, stride = self.normalized(x, f"{scope}.bn_sep_{name}"), 1
@@ -273,17 +269,9 @@ MOBILE = Plan(
     imagenet_stem=True, skip_reduction_layer_input=False, norm=BatchNorm(decay=0.9997, scale=True),
     dropout=0.5, drop_path=0.0, total_training_steps=250_000,
 )  # fmt: skip
-LARGE = replace(
-    MOBILE,
-    num_cells=18,
-    num_conv_filters=168,
-    stem_multiplier=3.0,
-    skip_reduction_layer_input=True,
-    drop_path=0.3,
-)
-PNASNET_MOBILE = replace(
-    MOBILE, normal=PNASNET, reduction=None, num_cells=9, num_conv_filters=54, skip_reduction_layer_input=True
-)
+_SKIPPING = replace(MOBILE, skip_reduction_layer_input=True)
+LARGE = replace(_SKIPPING, num_cells=18, num_conv_filters=168, stem_multiplier=3.0, drop_path=0.3)
+PNASNET_MOBILE = replace(_SKIPPING, normal=PNASNET, reduction=None, num_cells=9, num_conv_filters=54)
 PNASNET_LARGE = replace(PNASNET_MOBILE, num_cells=12, num_conv_filters=216, stem_multiplier=3.0, drop_path=0.4)
 
 

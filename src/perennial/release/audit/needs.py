@@ -119,9 +119,8 @@ class _Outputs:
 
     def _of_blobs(self, name: str, *blobs: str | None) -> list[Need]:
         try:
-            return self._needs(
-                name, [documents.yaml_object(self._text(blob)) if blob else {} for blob in blobs]
-            )
+            content = [documents.yaml_object(self._text(blob)) if blob else {} for blob in blobs]
+            return self._needs(name, content)
         except (ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:
             which = ", ".join(filter(None, blobs))
             raise DataError(

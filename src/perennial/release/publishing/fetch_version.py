@@ -133,9 +133,8 @@ class StoredVersion:
     @cached_property
     def record(self) -> VersionRecord:
         """Its number and the digests of its files."""
-        return documents.parse_checked(
-            self.content, f"{self.store.url}/{self.prefix}{RECORD}", VersionRecord, ADVICE
-        )
+        where = f"{self.store.url}/{self.prefix}{RECORD}"
+        return documents.parse_checked(self.content, where, VersionRecord, ADVICE)
 
     def is_in(self, folder: Path) -> bool:
         """Whether a folder contains exactly this version."""

@@ -30,10 +30,8 @@ def load(path: str | os.PathLike[str], *, budget: PixelBudget | None = None) -> 
     folder = fetch_version.cached(location) if is_bucket(location) else _require_export(Path(location))
     classes = _classes(folder / LABELS)
     model = loading.load(folder)
-    if missing := {CLASSIFY, CLASSIFY_BYTES}.difference(model.signatures):
-        raise DataError(
-            f"{folder} has no signature {', '.join(sorted(missing))}; is it an export of perennial?"
-        )
+    if missing := ", ".join(sorted({CLASSIFY, CLASSIFY_BYTES}.difference(model.signatures))):
+        raise DataError(f"{folder} has no signature {missing}; is it an export of perennial?")
     count = model.signatures[CLASSIFY_BYTES].structured_outputs["probabilities"].shape[-1]
     if count != len(classes):
         raise DataError(f"{folder} predicts {count} classes, but {LABELS} names {len(classes)}")

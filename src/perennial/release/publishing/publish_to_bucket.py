@@ -92,9 +92,8 @@ def _claimed(store: Store, before: layout.Pointer, allowed: layout.AllowedExport
     content = files.json_bytes({"files": dict(allowed.digests), "decision": dict(allowed.decision)})
     claim = files.json_bytes({"sha256": hashlib.sha256(content).hexdigest()})
     while True:
-        claims = [
-            int(name) for each in store.list(f"{CLAIMS}/") if (name := each.key[len(CLAIMS) + 1 :]).isdecimal()
-        ]
+        names = (each.key.removeprefix(f"{CLAIMS}/") for each in store.list(f"{CLAIMS}/"))
+        claims = [int(name) for name in names if name.isdecimal()]
         highest = max([0, before.version or 0, *before.rolled_back, *store.numbers(), *claims])
         taken = {before.version, *before.rolled_back}
         if highest in set(claims) - taken and store.get_bytes(f"{CLAIMS}/{highest}")[0] == claim:

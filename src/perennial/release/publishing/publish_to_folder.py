@@ -72,9 +72,8 @@ def roll_back(place: str, version: int | None) -> layout.Published:
         version = history.target(version)
         path = folder / str(version)
         record = documents.read_checked(path / layout.RECORD, layout.VersionRecord, layout.UNCHANGED)
-        found = {
-            name: digest for name, digest in files.digests(path).items() if name != layout.RECORD.as_posix()
-        }
+        found = files.digests(path)
+        found.pop(layout.RECORD.as_posix(), None)
         if record.provenance is None:
             found.pop(layout.PROVENANCE.as_posix(), None)
         if found != record.all_files:

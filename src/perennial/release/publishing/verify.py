@@ -96,9 +96,8 @@ class _Checking:
     def _statement(self) -> tuple[dict[str, Any] | None, Mismatch | None]:
         file, recorded = self.folder / PROVENANCE, self.version.record.provenance
         if not file.is_file():
-            return None, Mismatch(
-                str(PROVENANCE), recorded or "a statement, as publishing writes it", "no file"
-            )
+            wanted = recorded or "a statement, as publishing writes it"
+            return None, Mismatch(str(PROVENANCE), wanted, "no file")
         problem = None
         if (digest := files.sha256(file)) != recorded:
             problem = Mismatch(str(PROVENANCE), recorded or f"no file, by {RECORD}", digest)

@@ -134,9 +134,7 @@ def decide(config: Config, run: str, answer: Answer, by: str | None, because: st
     # A request that is too late to answer is recorded as expired or superseded, whatever the answer.
     opened = open_for_change(config)
     request = find(config, opened, run)
-    tip, record = next(
-        (tip, record) for asked, tip, record in _records(config, opened) if asked.run == request.run
-    )
+    _, tip, record = next(each for each in _records(config, opened) if each[0].run == request.run)
     if record["approval"]["state"] != "waiting":
         return request
     state = VERBS[answer] if request.state == "waiting" else request.state

@@ -95,9 +95,7 @@ def push_references(
         return Push()
     # Whether another value there has what the pushed one does not contain.
     other = [name for name, value in there.items() if name != replaced and value != references[name]]
-    lost = (
-        name.startswith("refs/tags/") or not git.is_ancestor(there[name], references[name]) for name in other
-    )
+    lost = (ref.startswith("refs/tags/") or not git.is_ancestor(there[ref], references[ref]) for ref in other)
     return replace(done, lost=any(lost))
 
 

@@ -32,9 +32,8 @@ def refspecs(remote: str, patterns: Iterable[str]) -> Sequence[str]:
 
 def listed_tags(git: Repository, folder: str, patterns: Iterable[str] = ("**",)) -> dict[str, str]:
     """The objects of the references in a folder, by their names in it."""
-    found = git.run(
-        "for-each-ref", "--format=%(objectname) %(refname)", *(f"{folder}{each}" for each in patterns)
-    )
+    wanted = (f"{folder}{each}" for each in patterns)
+    found = git.run("for-each-ref", "--format=%(objectname) %(refname)", *wanted)
     rows = (line.split(" ", 1) for line in found.splitlines())
     return {name.removeprefix(folder): tag for tag, name in rows}
 

@@ -75,9 +75,7 @@ def slices(found: Facts) -> list[Group]:
     scored, ours = found.test.predictions, found.test.predictions.right
     own = Sides(np.arange(len(ours)), ours, ours)
     rows, ours, theirs = correct(scored, found.champion) if found.champion else own
-    return [
-        group for each in scored.slices for group in groups(each.of[rows], each.names, ours, theirs, ENOUGH)
-    ]
+    return [row for each in scored.slices for row in groups(each.of[rows], each.names, ours, theirs, ENOUGH)]
 
 
 def changed(found: Facts, paths: Paths) -> list[ChangedExample]:

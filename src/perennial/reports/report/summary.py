@@ -69,11 +69,9 @@ def _champion(config: Config, *, passed: bool) -> dict[str, str]:
     now = opened.registry.champion
     if now and is_champion(config, opened):
         return {"champion": f"{now.name}, which is this model"}
-    how = (
-        "a person has to approve this model"
-        if config.gate.approval
-        else "`perennial promote` makes it this model"
-    )
+    how = "`perennial promote` makes it this model"
+    if config.gate.approval:
+        how = "a person has to approve this model"
     return {"champion": (now.name if now else "none yet") + (f"; {how}" if passed else "")}
 
 

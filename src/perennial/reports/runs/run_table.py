@@ -214,9 +214,8 @@ def score(value: float | None, low: float | None, high: float | None) -> str:
     """A share with its interval, in percent; `-` where it is not recorded."""
     if value is None:
         return "-"
-    return f"{100 * value:.1f}" + (
-        "" if low is None or high is None else f" ({100 * low:.1f}-{100 * high:.1f})"
-    )
+    interval = "" if low is None or high is None else f" ({100 * low:.1f}-{100 * high:.1f})"
+    return f"{100 * value:.1f}{interval}"
 
 
 def duration(seconds: float | None) -> str:

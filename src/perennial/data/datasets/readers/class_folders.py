@@ -26,9 +26,7 @@ def read(
     return Source(
         classes=found.classes,
         task=task,
-        splits={
-            split: examples(tar, items, found.folders[split], width) for split, items in found.splits.items()
-        },
+        splits={split: examples(tar, own, found.folders[split], width) for split, own in found.splits.items()},
         columns=found.columns,
     )
 

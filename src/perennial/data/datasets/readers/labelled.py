@@ -245,10 +245,8 @@ def join(source: Source, tar: Path) -> Source:
     kinds = np.where([each.measures for each in rows], drawn, CHOSEN).astype(np.uint8)
     empty = ("",) * len(source.columns)  # of a split without further columns; the new one is empty, too
     splits = {
-        split: replace(
-            found, further=tuple((*row, "") for row in found.further or (empty,) * len(found.labels))
-        )
-        for split, found in source.splits.items()
+        split: replace(own, further=tuple((*row, "") for row in own.further or (empty,) * len(own.labels)))
+        for split, own in source.splits.items()
     }
     added = replace(added, further=tuple((*("",) * len(source.columns), *each) for each in added.further))
     splits["train"] = _together(splits["train"], replace(added, kinds=kinds))
