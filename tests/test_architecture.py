@@ -38,17 +38,17 @@ LAYERS = (
 )
 # Lines that a layer may have. A layer that needs more makes room first; numbers only fall.
 LINES = {
-    "base": 9_066,
-    "data": 12_900,
-    "model": 12_244,
-    "release": 5_420,
+    "base": 9_065,
+    "data": 12_887,
+    "model": 12_233,
+    "release": 5_415,
     "stages": 1_278,
     "live": 4_431,
     "reports": 1_743,
     "orchestration": 5_582,
     "project": 3_970,
     "reproduce": 2_700,
-    "cli": 3_365,
+    "cli": 3_363,
 }
 ALL_LINES = 63_500  # of src, tasks and flows
 # Layers whose functions are imported by their bare name only if no other module has a function of that name.

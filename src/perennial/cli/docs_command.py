@@ -157,8 +157,7 @@ def site(listed: Sequence[Page], folder: Path) -> Path:
         page = f"{body}<hr><details><summary>All pages</summary><ul>{menu.format(up=up)}</ul></details>"
         page = re.sub(r'(href="(?!https?:)[^"#]*)\.md\b', r"\1.html", page)
         head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(each.title)}</title>'
-        files.write_bytes(
-            folder / each.path.replace(".md", ".html"), f"{head}<style>{STYLE}</style>{page}".encode()
-        )
+        file = folder / each.path.replace(".md", ".html")
+        files.write_bytes(file, f"{head}<style>{STYLE}</style>{page}".encode())
     shutil.copytree(FOLDER / "images", folder / "images", dirs_exist_ok=True)
     return folder

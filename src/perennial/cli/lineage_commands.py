@@ -259,9 +259,8 @@ def _of_git(committed: Sequence[Any]) -> Iterator[str]:
         now = f", now in {listed(each.references, NAMES)}" if each.references else ""
         yield f"git's history has {each.path}{now}"
     if committed:
-        paths = " ".join(
-            f"--path {shlex.quote(path)}" for path in dict.fromkeys(each.path for each in committed)
-        )
+        known = dict.fromkeys(each.path for each in committed)
+        paths = " ".join(f"--path {shlex.quote(path)}" for path in known)
         yield f"you decide: git filter-repo --invert-paths {paths} rewrites it; then every clone is made again"
 
 

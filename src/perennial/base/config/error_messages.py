@@ -176,9 +176,8 @@ def _choice(details: ErrorDetails, meaning: str) -> str:
     begin = [choice for choice in choices if given and choice.startswith(given.lower())]
     near = begin[0] if begin else _nearest(given.lower().replace("-", "_"), choices)
     meant = f"; did you mean {near}?" if near else ""
-    return (
-        f"is not one of its values, got {shown(details['input'])}{meant}{meaning}; known: {', '.join(choices)}"
-    )
+    got = f"{shown(details['input'])}{meant}{meaning}"
+    return f"is not one of its values, got {got}; known: {', '.join(choices)}"
 
 
 def _nearest(name: str, known: Sequence[str]) -> str | None:

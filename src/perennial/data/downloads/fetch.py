@@ -80,9 +80,8 @@ class Fetcher:
 
     def _fetch(self, spec: FileSpec, file: Path) -> None:
         started = time.monotonic()
-        client = Client(
-            limits=self.limits, deadline_s=started + self.limits.total_s, credentials=self.credentials
-        )
+        deadline_s = started + self.limits.total_s
+        client = Client(limits=self.limits, deadline_s=deadline_s, credentials=self.credentials)
         failures, temporary, retries = [], False, 0
         present = file_mismatch(file, spec) if file.exists() else None
         if present:

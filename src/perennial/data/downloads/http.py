@@ -91,9 +91,8 @@ class Download:
         total = content_length(response.headers)
         if self.spec.digest is None and not _has_end(response):
             raise PermanentFailure("no Content-Length: a truncated file could not be detected")
-        self.partial.begin(
-            FileVersion(url=public_url(self.url), etag=etag, last_modified=last_modified, total=total)
-        )
+        url = public_url(self.url)
+        self.partial.begin(FileVersion(url=url, etag=etag, last_modified=last_modified, total=total))
         self._receive(response, total)
 
     def _receive(self, response: Response, total: int | None) -> None:

@@ -209,10 +209,8 @@ def _message_classes() -> tuple[Any, ...]:
     file = text_format.Parse(DESCRIPTOR, descriptor_pb2.FileDescriptorProto())
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    names = ("Example", "Features", "Feature")
-    return tuple(
-        message_factory.GetMessageClass(pool.FindMessageTypeByName(f"tensorflow.{name}")) for name in names
-    )
+    names = ("tensorflow.Example", "tensorflow.Features", "tensorflow.Feature")
+    return tuple(message_factory.GetMessageClass(pool.FindMessageTypeByName(name)) for name in names)
 
 
 Example, Features, Feature = _message_classes()

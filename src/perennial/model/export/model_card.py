@@ -39,6 +39,8 @@ def model_card(
     """Build the card as JSON; entries that only a person can write are null until they are set."""
     height, width, channels = description.pixels.raw_shape
     scores = metrics.model_dump()
+    parameters = train.model_dump(mode="json", exclude={"warm_start": {"path"}})
+    parameters["optimizer_options"] = train.optimizer_settings  # with its defaults
     return {
         "architecture": description.name,
         "licence": export.card.licence,
@@ -66,7 +68,7 @@ def model_card(
         **({} if metrics.abstention is None else {"abstention": scores["abstention"]}),
         **{name: scores[name] for name in ("intervals", "confidence_level", "calibration", "per_class")},
         **({"thresholds": metrics.thresholds} if metrics.thresholds else {}),
-        "training": {"step": training.step, "stopped_by": training.stopped_by, "parameters": _used(train)},
+        "training": {"step": training.step, "stopped_by": training.stopped_by, "parameters": parameters},
         "formats": export.formats,
         "components": _components(description, data, train=train, export=export),
         "weights_sha256": description.weights_sha256,
@@ -106,9 +108,3 @@ def markdown(card: Mapping[str, Any], formats: Sequence[tuple[str, str, str, int
 def escape(text: str) -> str:
     """Escape user text as one line of Markdown that displays it literally, with or without HTML support."""
     return MARKDOWN.sub(r"\\\g<0>", html.escape(LINE_BREAKS.sub(" ", text), quote=False))
-
-
-def _used(train: TrainConfig) -> dict[str, Any]:
-    """The parameters of a training, with all settings of its optimizer."""
-    values = train.model_dump(mode="json", exclude={"warm_start": {"path"}})
-    return {**values, "optimizer_options": train.optimizer_settings}

@@ -40,7 +40,11 @@ def main(job: dict[str, Any]) -> None:
     predicted, p = np.empty(len(labels), np.int64), np.empty(len(labels), np.float32)
     p_true = np.full(len(labels), np.nan, np.float32)
     probabilities = np.empty((len(labels), len(classes)), np.float32)
-    classifier = Classifier(_load(export), classes)
+    try:
+        model = loading.load(export)
+    except DataError as error:
+        raise QualityError(f"its export does not load: {error}") from error
+    classifier = Classifier(model, classes)
     with pipeline.naming_shards(records, manifest.load(records)):
         for row, prediction in enumerate(classifier.predictions(sources, top=1)):
             if isinstance(prediction, BadImage):
@@ -59,13 +63,6 @@ def main(job: dict[str, Any]) -> None:
             _map(records, labels, probabilities, classes) if by_label else (predicted == labels).mean()
         )
     np.savez(job["to"], predicted=predicted, p=p, p_true=p_true, **more)
-
-
-def _load(export: Path) -> Any:
-    try:
-        return loading.load(export)
-    except DataError as error:
-        raise QualityError(f"its export does not load: {error}") from error
 
 
 def _map(

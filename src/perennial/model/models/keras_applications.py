@@ -67,11 +67,9 @@ class Application:
                 args = (Dropout(rate, name=f"dropout_{layer.name}")(*args),)
             return layer(*args, **kwargs)
 
+        images = keras.Input(image, name="image")
         clone = keras.models.clone_model(
-            original,
-            input_tensors=keras.Input(image, name="image"),
-            clone_function=layer_like,
-            call_function=call,
+            original, input_tensors=images, clone_function=layer_like, call_function=call
         )
         outputs = clone.outputs[0]
         if self.auxiliary is not None:

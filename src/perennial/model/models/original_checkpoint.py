@@ -79,9 +79,7 @@ def read(prefix: Path) -> Checkpoint:
         names = {*reader.get_variable_to_shape_map()} - {*OTHERS}
         averaged = {name.removesuffix(AVERAGE) for name in names if name.endswith(AVERAGE)}
         # The slots of a variable, such as /Momentum, have its name before their own.
-        owned = {
-            name for name in names if any(each in names for each in accumulate(name.split("/")[:-1], JOINED))
-        }
+        owned = {name for name in names if not names.isdisjoint(accumulate(name.split("/")[:-1], JOINED))}
         network = {name.removesuffix(AVERAGE) for name in names - owned}
         found = Checkpoint(
             weights={name: reader.get_tensor(name) for name in sorted(network & names)},

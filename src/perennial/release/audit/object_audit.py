@@ -187,12 +187,10 @@ def _recorded_wrongly(
         stages = dvc_lock.entries(lock)
         for path in (FIXED[name] for name in dvc_lock.DESCRIBED):
             digest, stage = dvc_lock.digest(stages, path), dvc_lock.maker(stages, path)
-            wrong = dvc_lock.contradictions(stages, path, (digest and read(digest)) or b"")
-            if wrong and digest and stage:
+            why = "; ".join(dvc_lock.contradictions(stages, path, (digest and read(digest)) or b""))
+            if why and digest and stage:
                 need = Need(digest=digest, path=path, stage=stage, revision=revision)
-                yield ObjectProblem(
-                    kind="recorded wrongly", need=need, where=str(dvc_lock.FILE), why="; ".join(wrong)
-                )
+                yield ObjectProblem(kind="recorded wrongly", need=need, where=str(dvc_lock.FILE), why=why)
 
 
 def _repaired(problem: ObjectProblem, sources: Sequence[Side]) -> ObjectProblem:

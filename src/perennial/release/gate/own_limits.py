@@ -91,9 +91,8 @@ def _limits(candidate: Candidate, scores: Scores, limits: GateConfig) -> Iterato
             reason = f"class {name} has no test examples, so gate.min_class_recall {least:g} fails"
             yield checks.judged("min_class_recall", None, least, reason, passed=False)
         else:
-            yield checks.against(
-                "min_class_recall", f"lowest recall, of class {name},", recall, least, least=True
-            )
+            what = f"lowest recall, of class {name},"
+            yield checks.against("min_class_recall", what, recall, least, least=True)
     for name, what, value, limit in (
         ("max_calibration_error", "calibration error", scores.calibration_error, limits.max_calibration_error),
         ("max_model_mb", "size of the export in MB", candidate.model_bytes / MB, limits.max_model_mb),

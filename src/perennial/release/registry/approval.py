@@ -220,10 +220,8 @@ def _state(opened: OpenRegistry, request: ApprovalRequest, newest: Sequence[Appr
 def _free_branch(opened: OpenRegistry, branch: str | None, commit: str) -> str | None:
     """The branch that a promoted run moves, if it can be fast-forwarded to the commit."""
     git = opened.repository
-    tip = (
-        git.commit_of(opened.tracking(branch) if opened.remote else f"refs/heads/{branch}") if branch else None
-    )
-    if tip is None or not git.is_ancestor(tip, commit) or (not opened.remote and branch == git.branch()):
+    tip = branch and git.commit_of(opened.tracking(branch) if opened.remote else f"refs/heads/{branch}")
+    if not tip or not git.is_ancestor(tip, commit) or (not opened.remote and branch == git.branch()):
         return None
     return branch
 

@@ -168,10 +168,9 @@ def chosen_below(names: Iterable[str], where: Path) -> dict[str, str]:
 def _below_one_folder(names: Sequence[str]) -> dict[str, str]:
     """Return the names without the single folder around all files, if any, each with the full name."""
     inside = {name: name for name in names}
-    while len(above := {name.partition("/")[0] for name in inside}) == 1 and all(
-        "/" in name for name in inside
-    ):
-        if split_named(*above):
+    while all("/" in name for name in inside):
+        above = {name.partition("/")[0] for name in inside}
+        if len(above) != 1 or split_named(*above):
             break
         inside = {name.partition("/")[2]: full for name, full in inside.items()}
     return inside

@@ -262,9 +262,8 @@ def may_be_split(name: str, values: Sequence[str]) -> bool:
 def may_leave_out(name: str, values: Sequence[str]) -> bool:
     """Whether a column may say which rows to leave out: one of yes and no, such as `exclude` or `use`."""
     marks = {value.casefold() for value in values}
-    return (
-        CHOICE.fullmatch(_key(name)) is not None and len(marks) > 1 and marks <= YES | NO | {"", "x", "y", "n"}
-    )
+    is_choice = CHOICE.fullmatch(_key(name)) is not None
+    return is_choice and len(marks) > 1 and marks <= YES | NO | {"", "x", "y", "n"}
 
 
 def flag(name: str, values: Sequence[str]) -> dict[str, Split]:

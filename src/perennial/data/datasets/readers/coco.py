@@ -91,12 +91,8 @@ def read(tar: Path, member: Member, category: str, least_share: float) -> tuple[
 def ordered(objects: Objects, order: list[int]) -> Objects:
     """Return the objects of the same images in another order."""
     counts = np.diff(objects.bounds)[order]
-    rows = [objects.of(index) for index in order]
-    return Objects(
-        np.concatenate([[0], np.cumsum(counts)]),
-        np.concatenate(rows) if rows else objects.rows,
-        objects.sizes[order],
-    )
+    rows = [objects.of(index) for index in order] or [objects.rows]
+    return Objects(np.append(0, np.cumsum(counts)), np.concatenate(rows), objects.sizes[order])
 
 
 def elements(tar: Path, member: Member, keys: Collection[str]) -> Iterator[tuple[str, Any]]:

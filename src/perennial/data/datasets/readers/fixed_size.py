@@ -76,11 +76,8 @@ def idx_examples(images_file: Path, labels_file: Path, *, classes: int) -> Examp
     if not math.prod(shape):
         raise DataError(f"{images_file} holds no pixels: its dimensions are {list(shape)}")
     labels = np.fromfile(labels_file, np.uint8, offset=labels_offset)
-    wrong = np.flatnonzero(labels >= classes)
-    if wrong.size:
-        raise DataError(
-            f"{labels_file}: label {labels[wrong[0]]} at index {wrong[0]}, expected 0 to {classes - 1}"
-        )
+    for index in np.flatnonzero(labels >= classes)[:1]:
+        raise DataError(f"{labels_file}: label {labels[index]} at index {index}, expected 0 to {classes - 1}")
     pixels = PixelTable(file=images_file, offset=offset, rows=count, row_bytes=shape[1] * shape[2])
     return Examples(
         labels=labels,
