@@ -43,11 +43,14 @@ def test_a_remote_is_verified_and_the_first_is_the_default(repository):
         "core.remote=bucket", "remote.bucket.url=s3://bucket/dvc", "remote.bucket.verify=true",
         "remote.other.url=s3://other/dvc", "remote.other.verify=true",
     }  # fmt: skip
-    before = (repository / ".dvc" / "config").read_bytes()
+    file = repository / ".dvc" / "config"
+    file.write_text(f"{file.read_text()}['remote \"store\"']\n    url = /Böden\n", encoding="utf-8")
+    before = file.read_bytes()
     refused = add("bucket", "s3://elsewhere/dvc")
     assert refused.returncode == 2
     assert "already, at s3://bucket/dvc" in refused.stderr
-    assert (repository / ".dvc" / "config").read_bytes() == before
+    assert add("more", "s3://more/dvc").returncode == 1  # DVC reads the file, and cannot write it
+    assert file.read_bytes() == before
 
 
 @pytest.mark.slow
@@ -78,10 +81,12 @@ def test_dvc_pushes_and_pulls_through_failures(repository, bucket, proxy, rate):
     assert bool(proxy.failed) == bool(rate)
 
 
-def test_a_bucket_of_another_provider_is_refused_with_what_to_do(repository):
-    done = add("bucket", "gs://bucket/dvc")
-    assert done.returncode == 2
-    assert "AWS_ENDPOINT_URL=https://storage.googleapis.com" in done.stderr
+@pytest.mark.parametrize(
+    ("url", "remedy"), [("gs://bucket/dvc", "URL=https://storage.go"), ("../Böden", "ln -s")]
+)
+def test_a_place_that_dvc_or_we_cannot_use_is_refused_with_what_to_do(repository, url, remedy):
+    done = add("bucket", url)
+    assert (done.returncode, remedy in done.stderr) == (2, True)
     assert "remote" not in dvc("config", "--list")
 
 
@@ -98,4 +103,4 @@ def test_outside_a_repository_the_error_is_one_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = add("bucket", "s3://bucket/dvc")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "remote was added" in done.stderr
+    assert "is in no DVC repository" in done.stderr

@@ -45,7 +45,13 @@ def add(name: str, url: str, *, default: bool) -> bool:
     # DVC would write a path relative to .dvc, which the checkout of a run has elsewhere.
     if not is_bucket(url) and "://" not in url:
         url = os.path.abspath(os.path.expanduser(url))  # noqa: PTH100, PTH111 - `..` is no part of it
-    options = dvc_remotes.configuration()
+    if not url.isascii():
+        raise ConfigError(
+            f"DVC cannot write {shown(url)} into its configuration, which takes ASCII; nothing was changed; "
+            "name a link to the folder instead (`ln -s`)"
+        )
+    file = dvc_program.root() / ".dvc" / "config"
+    options, before = dvc_remotes.configuration(), file.read_bytes() if file.is_file() else b""
     default |= options.get("core.remote") in {None, name}
     known = options.get(f"remote.{name}.url")
     if known not in {None, url}:
@@ -60,8 +66,7 @@ def add(name: str, url: str, *, default: bool) -> bool:
         if default:
             dvc_program.run("remote", "default", name)
     except DvcError as error:
-        if known is None and f"remote.{name}.url" in dvc_remotes.configuration():
-            dvc_program.run("remote", "remove", name)
+        files.write_bytes(file, before)  # DVC empties it before it finds what it cannot write
         raise PerennialError(f"{error}; no remote was added") from error
     return default
 
