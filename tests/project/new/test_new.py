@@ -175,10 +175,17 @@ def test_in_a_larger_repository_its_owner_commits(elsewhere: Path) -> None:
     assert next_commands(made) == ["cd models/shop", "git add .", "git commit", "perennial run"]
 
 
-def test_photographs_without_classes_leave_no_project(elsewhere: Path) -> None:
-    Path("my photos").mkdir()
-    with pytest.raises(DataError):
+@pytest.mark.parametrize("wrong", ["", "9.png,d,x\n"])
+def test_a_table_leaves_no_project_if_its_columns_are_a_choice_or_a_row_is_wrong(
+    elsewhere: Path, wrong: str
+) -> None:
+    for number in range(9):
+        files.write_bytes(Path(f"my photos/{number}.png"), raw.encoded(raw.picture(number, 60)))
+    rows = "".join(f"{number}.png,{'cd'[number % 2]},{'xyz'[number % 3]}\n" for number in range(9))
+    files.write_bytes(Path("my photos/l.csv"), f"file,kind,day\n{rows}{wrong}".encode())
+    with pytest.raises(DataError) as refused:
         new(Path("shop"), photos=Path("my photos"))
+    assert ("run `perennial start` with these options" in str(refused.value)) == (not wrong)
     assert left(elsewhere) == set()
 
 

@@ -190,7 +190,8 @@ def _choose(photos: Path | None, data: str | None, values: Mapping[str, Any]) ->
         try:
             return start.start(photos, file, values, force=True)
         except DataError as error:
-            if "--table" not in str(error):
+            unfit = "none fits all images and rows", "It was read with"  # other columns do not help
+            if "--table" not in str(error) or any(each in str(error) for each in unfit):
                 raise
             remedy = "make the project without --photos, and run `perennial start` with these options in it"
             raise DataError(f"{str(error).removesuffix('.')}; {remedy}") from error

@@ -61,17 +61,21 @@ class Layout(NamedTuple):
         counts = Counter(label for item in items for label in item.labels)
         classes = [f"{name} {counts[label]:,}" for label, name in enumerate(self.classes)]
         several = [len(item.labels) for item in items] if self.task == "multilabel" else []
+        given = len(self.splits) > 1  # or perennial makes them later
         splits = ", ".join(f"{split} {len(part):,}" for split, part in self.splits.items())
+        shown = [
+            f"  {each['file']} -> {each['class']}" + f", {each['split']}" * given for each in self.examples()
+        ]
         said = [
             f"{len(items):,} images, labels from {self.table or 'the class folders'}",
             f"classes: {listed(classes, CLASSES)}",
             *([said_of_several(several)] if several else []),
-            f"splits: {splits}" if len(self.splits) > 1 else "splits: none, perennial makes them",
-            *(f"  {each['file']} -> {each['class']}, {each['split']}" for each in self.examples()),
+            f"splits: {splits}" if given else "splits: none, perennial makes them",
+            *shown,
         ]
         if nested := [item.name for item in items if self.table is None and item.name.count("/") > 1]:
-            shown = listed(map(repr, nested), SHOWN)
-            said.append(f"{len(nested):,} images in folders below their class folder: {shown}")
+            inner = listed(map(repr, nested), SHOWN)
+            said.append(f"{len(nested):,} images in folders below their class folder: {inner}")
         if self.unlabelled:
             cells = listed([f"{cell!r} {count:,}" for cell, count in self.unlabelled.items()], SHOWN)
             said.append(
