@@ -147,20 +147,16 @@ TABLE: dict[str, tuple[Model, Model | Champion | None, dict[str, object], dict[s
 }  # fmt: skip
 
 
+CHANCE = "which may be chance (p-value 0.32, above gate.significance 0.05)"
+
+
 @pytest.mark.parametrize(
     ("wrong", "promoted", "reason"),
     [
         # 1000 examples of four classes in turn: one that always predicts the largest gets 250 right
         (range(800), False, "0.2 is not above the 0.25 of always predicting cat"),
         (range(750), False, "0.25 is not above the 0.25 of always predicting cat"),
-        (
-            range(740),
-            True,
-            (
-                "0.26 is above the 0.25 of always predicting cat"
-                ", which may be chance on 1000 test examples (p-value 0.32)"
-            ),
-        ),
+        (range(740), True, f"0.26 is above the 0.25 of always predicting cat, {CHANCE}"),
         (range(600), True, "0.4 is above the 0.25 of always predicting cat"),
     ],
 )
@@ -513,9 +509,9 @@ def test_a_sentence_has_at_most_25_words() -> None:
     decision = Decision(promote=False, reasons=reasons, candidate=CandidateRecord(data="d", model="m"))
     said = verdict.sentence(decision)
     assert said == f"rejected: {reasons[0]}; the report says more"
-    chance = "test accuracy 0.28 is above the 0.2 of always predicting daisy, which may be chance on 25 test "
-    alone = decision.model_copy(update={"reasons": [chance + "examples (p-value 0.34)"]})
-    assert verdict.sentence(alone).endswith("examples (p-value 0.34)")
+    chance = "test accuracy 0.28 is above the 0.2 of always predicting daisy, which may be chance (p-value "
+    alone = decision.model_copy(update={"reasons": [chance + "0.34, above gate.significance 0.05)"]})
+    assert verdict.sentence(alone).endswith("gate.significance 0.05)")
     long = verdict.sentence(decision.model_copy(update={"reasons": [" ".join(reasons)]}))
     assert (len(long.split()), long[-4:]) == (25, " ...")
 

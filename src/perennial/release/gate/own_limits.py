@@ -64,7 +64,9 @@ def _better_than_largest_class(candidate: Candidate, limits: GateConfig) -> Judg
     right, simple = top.predicted == top.labels, top.labels == largest
     p_value = comparison.mcnemar(int((right & ~simple).sum()), int((simple & ~right).sum()))
     if passed and limits.significance is not None and p_value > limits.significance:
-        reason += f", which may be chance on {len(top.labels)} test examples (p-value {p_value:.2g})"
+        reason += (
+            f", which may be chance (p-value {p_value:.2g}, above gate.significance {limits.significance:g})"
+        )
     return checks.judged("min_accuracy", accuracy, share, reason, passed=passed)
 
 
