@@ -48,7 +48,10 @@ def python_for(home: Path, checkout: Path, log: Callable[[str], None], *, own: b
     with locks.inherited(home / "locks" / f"environment-{key}.lock") as lock:
         if not (folder / ENVIRONMENT_READY).exists():
             names = ", ".join(f"requirements/{file.name}" for file in files)
-            log(f"installing the packages of {names} into {folder}; later runs with this lock use them, too")
+            log(
+                f"installing the packages of {names} into {folder}, which takes minutes; later runs with this "
+                "lock use them, too"
+            )
             if folder.exists():
                 shutil.rmtree(folder)  # of a run that was killed
             try:
