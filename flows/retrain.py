@@ -61,7 +61,7 @@ def retrain(
     with one_at_a_time(pipeline, when_busy):
         check_parameters(overrides, rev=rev, pipeline=pipeline, publish_to=publish_to)
         results = start_record(reason)
-        results = pin(results)
+        results = pin(results, fetch=push)
         results = find_unchanged(results)
         if not results:
             results = make_model(results, fetch=push)

@@ -12,9 +12,9 @@ from tasks.policy import HOUR_S, MINUTE_S, once, retried
 
 
 @retried(limit_s=HOUR_S)
-def pin(results: Results) -> Results:
-    """Pin the inputs of the run: the data source, the previous data version, initial weights."""
-    perennial("pin", "source", "baseline", "weights")
+def pin(results: Results, *, fetch: bool) -> Results:
+    """Pin the inputs of the run: the data source, the previous data version, initial weights and teacher."""
+    perennial("pin", "source", "baseline", "weights", "--fetch" if fetch else "--no-fetch")
     return results
 
 
@@ -63,7 +63,7 @@ def validate(results: Results) -> Results:
 def initialize(results: Results) -> Results:
     """Copy the weights that the training starts from; as in `download`, a retry pins them again."""
     if this_run.tries() > 1:
-        perennial("pin", "weights")
+        perennial("pin", "weights", "--no-fetch")
     return results | _run("initialize")
 
 

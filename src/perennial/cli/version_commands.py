@@ -192,7 +192,7 @@ def _pinned(checked: Config, name: PinName, *, fetch: bool) -> dict[str, Any]:
         return pin.pin(checked).model_dump()
     if name == "baseline":
         return previous.pin(checked.paths).model_dump()
-    return weights.pin(checked, current_champion.teacher(checked)).model_dump()
+    return weights.pin(checked, current_champion.teacher(checked, fetch=fetch)).model_dump()
 
 
 def _line(name: PinName, pinned: Mapping[str, Any]) -> str:

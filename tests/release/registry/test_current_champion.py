@@ -12,7 +12,7 @@ from perennial.base import documents, files
 from perennial.base.config import Config
 from perennial.base.dvc import dvc_lock
 from perennial.base.errors import ConfigError, DataError, Failure, PerennialError
-from perennial.base.project.pins import ChampionPin, PinnedTeacher
+from perennial.base.project.pins import ChampionPin, PinnedTeacher, WeightsPin
 from perennial.model.evaluation.results import CandidateRecord, Decision
 from perennial.release.registry import current_champion
 from perennial.release.registry.access import OpenRegistry
@@ -148,11 +148,19 @@ def test_the_champion_is_pinned_unless_the_model_is_its_own_or_nothing_is_known_
         ("v0.0.1", (ONE, TWO), PinnedTeacher(path="v0.0.1", version="v0.0.1", commit="one")),
     ],
 )
-def test_the_teacher_is_the_champion_or_the_version_of_a_name(
-    named, known, expected, load, monkeypatch
-) -> None:
+def test_the_teacher_is_the_champion_or_a_version(named, known, expected, load, monkeypatch) -> None:
     monkeypatch.setattr(current_champion, "open_registry", lambda config, **options: opened(NEW, *known))
     assert current_champion.teacher(load(**{"train.teacher": named})) == expected
+
+
+@pytest.mark.parametrize("server", [{}, {**ORIGIN, "unreachable": "x"}, ORIGIN])
+def test_a_teacher_stays_pinned_unless_the_remote_has_no_versions(server, load, monkeypatch) -> None:
+    found, asked = opened(NEW, **server), []
+    none = replace(found, registry=replace(found.registry, versions=()))
+    monkeypatch.setattr(current_champion, "open_registry", lambda config, fetch: asked.append(fetch) or none)
+    WeightsPin(teacher=(old := PinnedTeacher(path="champion", version="v0.0.1", commit="one"))).write()
+    pinned = current_champion.teacher(load(**{"train.teacher": "champion"}), fetch=True)
+    assert (pinned, asked[0]) == (PinnedTeacher(path="champion") if server == ORIGIN else old, True)
 
 
 def test_a_teacher_that_is_no_version_is_refused(load, monkeypatch) -> None:

@@ -13,7 +13,7 @@ from perennial.base.config.paths import FIXED
 from perennial.base.dvc import dvc_lock, dvc_remotes
 from perennial.base.dvc.dvc_lock import LockedStage
 from perennial.base.errors import DataError, PerennialError
-from perennial.base.project.pins import ChampionPin, PinnedTeacher
+from perennial.base.project.pins import ChampionPin, PinnedTeacher, WeightsPin
 from perennial.model.evaluation.results import Decision
 from perennial.release.gate import compared
 from perennial.release.gate.budget import Budget
@@ -22,6 +22,7 @@ from perennial.release.registry.access import OpenRegistry, open_registry
 from perennial.release.registry.push import push_references
 from perennial.release.registry.versions import Registry, Version
 
+UNKNOWN = "no version is known here, so %s stays pinned; `git fetch --tags` gets them"
 LAST = 10  # records of runs here that are read, with all decisions on branches
 log = logging.getLogger(__name__)
 Verdict = Literal["promote", "reject", "compare again"]  # the last: the champion has changed since
@@ -39,9 +40,7 @@ def pin(config: Config, *, fetch: bool = False) -> tuple[ChampionPin, bool]:
     champion = opened.registry.champion
     if champion is None:
         if old.version is not None and (not fetch or opened.unreachable or not opened.remote):
-            log.warning(
-                "no version is known here, so %s stays pinned; `git fetch --tags` gets them", old.version
-            )
+            log.warning(UNKNOWN, old.version)
             return old, False
         new = ChampionPin()
     elif same := _same_model(config, opened, champion, *opened.registry.rolled_back):
@@ -53,11 +52,16 @@ def pin(config: Config, *, fetch: bool = False) -> tuple[ChampionPin, bool]:
     return new, new.write()
 
 
-def teacher(config: Config) -> PinnedTeacher | None:
+def teacher(config: Config, *, fetch: bool = False) -> PinnedTeacher | None:
     """The version that `train.teacher` names, as this repository knows it; None if it names none."""
     if (name := config.train.teacher) is None:
         return None
-    registry = open_registry(config, fetch=False).registry
+    opened, old = open_registry(config, fetch=fetch), WeightsPin.read().teacher
+    asked = fetch and opened.remote and not opened.unreachable
+    registry = open_registry(config, fetch=False).registry  # with versions that are not pushed yet
+    if not registry.versions and not asked and old and old.path == name and old.version:
+        log.warning(UNKNOWN, f"the teacher {old.version}")
+        return old
     found = registry.champion if name == "champion" else registry.named(name)
     return PinnedTeacher(path=name, **({"version": found.name, "commit": found.commit} if found else {}))
 
