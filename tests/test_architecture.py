@@ -40,9 +40,9 @@ LAYERS = (
 LINES = {
     "base": 9_065,
     "data": 12_891,
-    "model": 12_233,
-    "release": 5_417,
-    "stages": 1_278,
+    "model": 12_238,
+    "release": 5_421,
+    "stages": 1_279,
     "live": 4_431,
     "reports": 1_743,
     "orchestration": 5_585,

@@ -51,7 +51,7 @@ def train(
     peers = Peers(strategy, worker)
     start = parts.start_weights(description, pinned=pinned)
     description = description.model_copy(update={"pretrained": start.pretrained})
-    teacher, teacher_sha256 = weights.teacher(config) or (None, None)
+    version, teacher, teacher_sha256 = weights.teacher(config) or (None, None, None)
     identity = run_directory.fingerprint(
         config, manifest=description.data, weights=start.sha256, teacher=teacher_sha256
     )
@@ -78,7 +78,8 @@ def train(
             saver = Saver(kept, trainer, evaluator, description, copies.fetched if copies else None)
             state = Loop(trainer, source, when, evaluator, saver, recorder, peers, follower).run()
         if peers.is_chief:
-            _write(config, trainer.model, evaluator, state, description, folder, inputs=inputs)
+            noted = {"inputs": inputs, "teacher": version}
+            _write(config, trainer.model, evaluator, state, description, folder, noted=noted)
     peers.barrier()
 
 
@@ -99,7 +100,7 @@ def _write(
     description: Description,
     folder: Path,
     *,
-    inputs: Mapping[str, Any] | None,
+    noted: Mapping[str, Any],
 ) -> None:
     """Write the model folder with the final weights, then the record of the training."""
     with evaluator.final_weights():
@@ -114,7 +115,7 @@ def _write(
             "kept": state.best_step if config.train.keep == "best" else state.step,
             "evaluations": [asdict(evaluation) for evaluation in state.evaluations],
             "weights_sha256": digest,
-            **({"inputs": inputs} if inputs else {}),
+            **{name: value for name, value in noted.items() if value},
             **({"resumed": resumed} if (resumed := run_directory.resumptions(folder)) else {}),
         },
     )

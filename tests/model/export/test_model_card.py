@@ -127,10 +127,10 @@ def test_tables_are_complete(card) -> None:
 
 
 def test_the_card_holds_the_parameters_of_the_training(card) -> None:
-    made = card(**{"train.optimizer": "momentum"})
-    assert made["training"]["parameters"]["optimizer_options"] == {
-        "momentum": 0.9, "nesterov": False, "accumulate": "gradients",
-    }  # fmt: skip
+    made = card(**{"train.optimizer": "momentum", "train.teacher": "champion"})
+    assert made["training"]["parameters"]["teacher"] is None  # there was no champion yet
+    options = {"momentum": 0.9, "nesterov": False, "accumulate": "gradients"}
+    assert made["training"]["parameters"]["optimizer_options"] == options
     text = model_card.markdown(made, [])
     assert "9 steps; ended by: threshold." in text
     assert "| `train.optimizer_options.momentum` | `0.9` |\n" in text

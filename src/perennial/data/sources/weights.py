@@ -130,8 +130,8 @@ def pinned_teacher(config: Config) -> PinnedTeacher | None:
     return pinned if pinned and pinned.commit else None
 
 
-def teacher(config: Config) -> tuple[Path, str] | None:
-    """The copy of the teacher's export, and its SHA-256; None without a teacher."""
+def teacher(config: Config) -> tuple[str | None, Path, str] | None:
+    """The version of the teacher, the copy of its export, and its SHA-256; None without a teacher."""
     if (pinned := pinned_teacher(config)) is None:
         return None
     folder = config.paths.initial_weights / TEACHER
@@ -140,7 +140,7 @@ def teacher(config: Config) -> tuple[Path, str] | None:
             f"{folder} is not the copy of {pinned.version} that {WeightsPin.FILE} pins as train.teacher; "
             "`perennial initialize` creates it; `perennial run` and `dvc repro` do so by themselves"
         )
-    return folder, _digest(contents)
+    return pinned.version, folder, _digest(contents)
 
 
 def is_pinned(config: Config) -> bool:

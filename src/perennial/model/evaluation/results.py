@@ -67,6 +67,7 @@ class TrainingRecord(JsonFile):
     evaluations: list[ValidationScores]  # none without a validation split
     weights_sha256: str
     inputs: dict[str, Any] | None = None  # parameters and code, in the form of dvc.lock
+    teacher: str | None = None  # the version that `train.teacher` meant; None: there was none
 
     @property
     def score(self) -> float | None:

@@ -41,6 +41,7 @@ def model_card(
     scores = metrics.model_dump()
     parameters = train.model_dump(mode="json", exclude={"warm_start": {"path"}})
     parameters["optimizer_options"] = train.optimizer_settings  # with its defaults
+    parameters["teacher"] = training.teacher  # the champion of that day
     return {
         "architecture": description.name,
         "licence": export.card.licence,

@@ -8,6 +8,7 @@ Knowledge in a Neural Network", 2015; S. Yan et al., "Positive-Congruent Trainin
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +30,7 @@ from perennial.model.models.model_folder import Description
 log = logging.getLogger(__name__)
 FILE = "teacher.npy"  # in the run folder
 BATCH = 128  # images
-LEAST = 1e-7  # probability whose logarithm is taken
+LEAST, SURE = np.finfo(np.float32).tiny, 1 - 1e-7  # probabilities whose logarithms are taken
 CERTAIN = 1e6  # logit
 Answers = NDArray[np.float32]
 
@@ -45,9 +46,10 @@ def answers(export: Path, records: Path, data: Manifest, label_map: LabelMap, fo
         ConfigError: it is of another task, or does not take these images.
     """
     file, classes = folder / FILE, label_map.classes(data)
-    if file.exists():
+    with suppress(OSError, ValueError, EOFError):  # not there, or damaged
         found: Answers = np.load(file)
-        return found
+        if found.shape == (data.splits["train"].examples, len(classes)):
+            return found
     theirs = documents.read_checked(export / DESCRIPTION, Description, "`perennial initialize` copies it anew")
     if theirs.task != data.task:
         raise ConfigError(f"train.teacher is {theirs.task}, but these records are {data.task} (dataset.task)")
@@ -62,7 +64,7 @@ def answers(export: Path, records: Path, data: Manifest, label_map: LabelMap, fo
     log.info(
         "the teacher answered %s training images in %.1f s, %.2f %% of them right%s",
         f"{len(found):,}", time.monotonic() - started, 100 * right,
-        "" if known == classes else f"; it knows {len(known)} of {len(classes)} classes",
+        "" if known == classes else f"; labels answer for {len(classes) - len(known)} classes it does not know",
     )  # fmt: skip
     files.make_folder(folder)
     with files.new_file(file) as stream:
@@ -94,7 +96,8 @@ def aligned(
     probabilities: Answers, theirs: Sequence[str], classes: Sequence[str], labels: LabelArray
 ) -> Answers:
     """The logits [N, classes] of a teacher with the classes `theirs`; unknown ones are those of the labels."""
-    p, several = np.clip(probabilities, LEAST, 1 - LEAST), labels.ndim == 2
+    several = labels.ndim == 2
+    p = np.clip(probabilities, 1 - SURE if several else LEAST, SURE if several else 1)
     logits = np.log(p) - np.log1p(-p) if several else np.log(p)
     known = np.array([number for number, name in enumerate(classes) if name in theirs])
     targets = labels if several else np.eye(len(classes), dtype=np.uint8)[labels]
