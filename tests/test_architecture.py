@@ -40,7 +40,7 @@ LAYERS = (
 LINES = {
     "base": 9_065,
     "data": 12_891,
-    "model": 12_238,
+    "model": 12_239,
     "release": 5_421,
     "stages": 1_279,
     "live": 4_431,

@@ -64,7 +64,8 @@ def answers(export: Path, records: Path, data: Manifest, label_map: LabelMap, fo
     log.info(
         "the teacher answered %s training images in %.1f s, %.2f %% of them right%s",
         f"{len(found):,}", time.monotonic() - started, 100 * right,
-        "" if known == classes else f"; labels answer for {len(classes) - len(known)} classes it does not know",
+        "" if known == classes
+        else f"; labels answer for {len(classes) - len(known)} of {len(classes)} classes, unknown to it",
     )  # fmt: skip
     files.make_folder(folder)
     with files.new_file(file) as stream:
