@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from support.checkout import wait_until
 
@@ -65,8 +66,9 @@ def test_a_killed_process_leaves_none_of_what_it_started(stubborn: Path, starter
     script = "\n".join((f"{BEGIN}own = Path({str(stubborn)!r})", *lines))
     with subprocess.Popen([sys.executable, "-c", script]) as process:
         wait_until(lambda: len(pids()) == 2)
+        started = [psutil.Process(pid) for pid in pids()]  # knows a number that another process has by then
         process.kill()
-    wait_until(lambda: not any(map(is_alive, pids())))
+    wait_until(lambda: not any(each.is_running() and is_alive(each.pid) for each in started))
 
 
 def test_a_program_that_ignores_its_signal_is_killed_after_its_grace(stubborn: Path) -> None:
