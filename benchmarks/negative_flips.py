@@ -28,7 +28,7 @@ from perennial.data.sources import weights
 from perennial.model.evaluation import predictions
 
 SEEDS = int(os.environ.get("SEEDS", "5"))
-RATE, EPOCHS = 0.001, 30
+RATE, EPOCHS = 0.001, 20
 SIZES = {"digits": (800, 880, 897), "CIFAR-10": (3000, 3300, 4000)}  # to learn first, then, and to test on
 WEIGHTS = {"train.warm_start.path": "../first/models/weights"}
 TEACHER = {"train.teacher": "champion"}
