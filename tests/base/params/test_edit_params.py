@@ -59,7 +59,7 @@ def test_missing_keys_come_back_at_their_places(workspace, group):
     [
         (lambda text: text, ()),
         (lambda text: text.rstrip("\n").replace("work: .work", "work: w"), ()),
-        (lambda text: without(text, "traffic_window").rstrip("\n"), ("monitor.traffic_window",)),
+        (lambda text: without(text, "clip_norm").rstrip("\n"), ("train.clip_norm",)),
         (lambda text: text[: text.index("\npaths:")], ("paths",)),
         (lambda text: text.replace("card: {licence: null, intended_use: null}",
                                    "card:\n    intended_use: |\n      a\n      b"), ("export.card.licence",)),

@@ -167,7 +167,7 @@ def test_updates_that_overflow_are_passed_over_until_the_scale_fits(here):
 MOMENTS = {  # a function, which of its calls meets the signal, and the step that is saved then
     "compiling": ((Trainer, "_gradients", 1), 0),
     "writing down the first update": ((History, "add_steps", 1), 1),
-    "an evaluation": ((scoring, "_scored", 2), 2),
+    "an evaluation": ((scoring, "_within_top", 2), 2),
     "putting weights back": ((Averages, "_assign", 2), 2),
     "writing down an evaluation": ((History, "add_evaluation", 2), 4),
     "deciding for the last time": ((triggers, "stopped_by", 3), 6),
