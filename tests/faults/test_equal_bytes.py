@@ -46,7 +46,7 @@ PERTURB = -6  # of mallopt(3): fills memory when it is taken and given back
 
 def champion(chosen):
     rescore.main({"export": chosen.paths.export, "records": chosen.paths.records, "devices": "auto",
-                     "to": chosen.paths.metrics.parent / "champion.npz"})
+                     "split": "test", "to": chosen.paths.metrics.parent / "champion.npz"})
 
 def run(stage, folder, cores, byte):
     os.sched_setaffinity(0, map(int, cores.split(",")))

@@ -10,7 +10,7 @@ from perennial.orchestration.work.dvc_repo import reproduce
 from tasks.policy import retried
 
 
-@retried(timeout_s=3600)
+@retried(limit_s=3600)
 def train() -> str:
     return reproduce("train", get_run_logger().info)
 

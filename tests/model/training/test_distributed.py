@@ -71,6 +71,7 @@ def test_the_device_of_every_operation_is_printed_where_it_is_asked_for(here):
     values = {"logging.device_placement": "true", "train.epochs": "null", "train.max_steps": "1"}
     changes = [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    environment.pop("TF_CPP_MIN_LOG_LEVEL", None)  # of TensorFlow in this process
     command = [sys.executable, "-m", "perennial", "train", *changes]
     done = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, check=True)
     assert re.search(r"gradient_tape/.*Conv2DBackpropFilter.*device:CPU:0", done.stderr)

@@ -161,8 +161,6 @@ def test_the_distance_from_answers_is_their_divergence(temperature: float, sever
     logits, answers = (tf.constant(each, tf.float32) for each in (LOGITS, ANSWERS))
     found = losses.distance(logits, answers, temperature=temperature, several=several).numpy()
     np.testing.assert_allclose(found, divergence(temperature, several=several), rtol=1e-3, atol=1e-4)
-    same = losses.distance(answers, answers, temperature=temperature, several=several).numpy()
-    np.testing.assert_allclose(same, 0, atol=1e-5)
 
 
 def test_the_loss_with_a_teacher_has_its_share_and_focus() -> None:
