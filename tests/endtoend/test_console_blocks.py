@@ -1,7 +1,7 @@
 """The console blocks of the documentation: each is run as printed, or marked `<!-- not run: reason -->`."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -38,10 +38,12 @@ REFUSED = {"perennial train": 2}  # blocks that show an error
 
 
 @pytest.fixture(scope="module")
-def checkout(reproduced: Checkout) -> Checkout:
-    """A checkout in which every stage has run, with its packages in .venv."""
+def checkout(reproduced: Checkout) -> Iterator[Checkout]:
+    """A checkout in which every stage has run, with its packages in .venv; put back at the end."""
     (reproduced.folder / ".venv").symlink_to(BIN.parent)
-    return reproduced
+    yield reproduced
+    (reproduced.folder / ".venv").unlink()
+    reproduced.restore()
 
 
 @pytest.mark.fast_rows("README-1", "CONTRIBUTING-0", "tutorial-3")
