@@ -9,12 +9,11 @@ from functools import cache
 from typing import Any
 from uuid import uuid4
 
-from perennial.base.errors import PerennialError
 from perennial.orchestration.client import settings
 
 
-class Stopped(PerennialError):
-    """The run ends here, without a failure."""
+class Stopped(BaseException):
+    """The run ends here, without a failure. Prefect's engine would call an `Exception` one."""
 
     exit_code = 75
 

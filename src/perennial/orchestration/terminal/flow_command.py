@@ -91,7 +91,7 @@ def _exit_codes() -> Iterator[None]:
         signal.signal(number, _interrupt)
     try:
         yield
-    except PerennialError as error:
+    except (PerennialError, this_run.Stopped) as error:
         print(error, file=sys.stderr)  # noqa: T201 - for the person at the terminal
         raise SystemExit(error.exit_code) from None
     except StageFailed as error:
