@@ -45,7 +45,7 @@ LINES = {
     "stages": 1_279,
     "live": 4_431,
     "reports": 1_743,
-    "orchestration": 5_585,
+    "orchestration": 5_584,
     "project": 3_971,
     "reproduce": 2_700,
     "cli": 3_368,
