@@ -50,7 +50,7 @@ def answers(export: Path, records: Path, data: Manifest, label_map: LabelMap, fo
         found: Answers = np.load(file)
         if found.shape == (data.splits["train"].examples, len(classes)):
             return found
-    theirs = documents.read_checked(export / DESCRIPTION, Description, "`perennial initialize` copies it anew")
+    theirs = documents.read_checked(export / DESCRIPTION, Description, "`perennial initialize` copies it again")
     if theirs.task != data.task:
         raise ConfigError(f"train.teacher is {theirs.task}, but these records are {data.task} (dataset.task)")
     started, known = time.monotonic(), [name for name in classes if name in theirs.classes]
