@@ -17,7 +17,6 @@ from perennial.base import config
 from perennial.base.config.data import ModelConfig
 from perennial.data.preprocessing import ImageSpec, keys
 from perennial.data.records import manifest, pipeline
-from perennial.data.records.label_map import LabelMap
 from perennial.model import models
 from perennial.model.models import MODELS
 from perennial.model.training.input import Batch, Input
@@ -35,7 +34,7 @@ def _delivered(model: str, cache: str) -> dict[str, float]:
     train = train.model_copy(update={"cache": cache, "batch_size": case.batch_size})
     started = time.monotonic()
     data = manifest.load(records)
-    source = Input(records, data, _pixels(model), train, label_map=LabelMap())
+    source = Input(records, data, _pixels(model), train, label_map=pipeline.LabelMap())
     batches = iter(source.batches(0, 0))
 
     @tf.function
@@ -98,11 +97,13 @@ def photographs(*cases: str) -> None:
             resize="legacy",
         )
         if name == "evaluation":
-            batches = pipeline.batches(records, data, "train", pixels, batch_size=32, label_map=LabelMap())
+            batches = pipeline.batches(
+                records, data, "train", pixels, batch_size=32, label_map=pipeline.LabelMap()
+            )
             batches = batches.repeat()
         else:
             chosen = train.model_copy(update={"batch_size": 32})
-            batches = Input(records, data, pixels, chosen, label_map=LabelMap()).batches(0, 0)
+            batches = Input(records, data, pixels, chosen, label_map=pipeline.LabelMap()).batches(0, 0)
         images = iter(batches)
         for _ in range(6):
             batch = next(images)

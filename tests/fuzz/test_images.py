@@ -10,8 +10,7 @@ from fuzz.odd_images import Work, counted, odd, valid
 from support.odd_images import PHOTO, saved
 
 from perennial.data.images import BadImage, Refused, accept, jpeg, png
-from perennial.data.images.decode import array, decoded
-from perennial.data.images.header import header
+from perennial.data.images.decode import array, decoded, header
 
 HEADERS = int(os.environ.get("PERENNIAL_FUZZED_HEADERS", "3000"))
 DECODED = int(os.environ.get("PERENNIAL_FUZZED_IMAGES", "1500"))

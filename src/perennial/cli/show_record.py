@@ -10,7 +10,7 @@ from perennial.base.choices import Split
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, DataError, printable
 from perennial.cli.command import output
-from perennial.data.images.header import header
+from perennial.data.images import decode
 from perennial.data.records import manifest, random_access
 from perennial.data.records.manifest import Manifest
 from perennial.data.records.random_access import Record, Records
@@ -50,7 +50,7 @@ def description(record: Record, classes: Sequence[str], *, several: bool = False
     several: whether records have several labels; these, and a record without just one, give lists.
     """
     place, fields, encoded = record.position, record.fields, record.encoded
-    found = None if encoded is None else header(encoded)
+    found = None if encoded is None else decode.header(encoded)
     labels = () if fields is None else fields.labels
     names = [classes[label] if 0 <= label < len(classes) else None for label in labels]
     one = len(labels) == 1 and not several

@@ -1,4 +1,4 @@
-"""Encoded images into pixels: every byte of the file counts."""
+"""What an encoded image says of itself, and its pixels: every byte of the file counts."""
 
 import struct
 import zlib
@@ -9,6 +9,8 @@ import pytest
 from support.odd_images import saved
 
 from perennial.data.images import decode, png
+from perennial.data.images.decode import Header, header
+from perennial.data.images.jpeg import END, segments
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 5, 3), np.uint8)
 
@@ -78,3 +80,62 @@ def test_a_png_that_claims_too_many_pixels_is_refused():
 def test_damaged_metadata_do_not_matter_as_in_training():
     late = png.chunk(b"iCCP", b"x\0")
     assert np.array_equal(pixels(COMPRESSED[:-12] + late + COMPRESSED[-12:]), PIXELS)
+
+
+def of_mode(kind, mode="RGB", **options):
+    return saved(PIL.Image.new(mode, (5, 3)), kind, **options)
+
+
+EXIF = PIL.Image.Exif()
+EXIF[0x0112], EXIF[0x010E] = 6, "x" * 3000
+PNG_CHANNELS = {"L": 1, "RGB": 3, "P": 3, "LA": 2, "RGBA": 4, "1": 1, "I;16": 1}
+HEADERS = {
+    f"PNG {mode}": (of_mode("PNG", mode), Header("png", 3, 5, PNG_CHANNELS[mode])) for mode in PNG_CHANNELS
+}
+HEADERS |= {
+    f"JPEG {mode} {progressive}": (
+        of_mode("JPEG", mode, progressive=progressive),
+        Header("jpg", 3, 5, channels),
+    )
+    for mode, channels in (("L", 1), ("RGB", 3), ("CMYK", 4))
+    for progressive in (False, True)
+}
+HEADERS |= {
+    "much before the frame": (of_mode("JPEG", exif=EXIF, comment=b"\xff\xc0" * 100), Header("jpg", 3, 5, 3)),
+    "fill bytes": (of_mode("JPEG").replace(b"\xff\xd8", b"\xff\xd8" + b"\xff" * 5, 1), Header("jpg", 3, 5, 3)),
+}
+
+
+@pytest.mark.parametrize(("content", "expected"), HEADERS.values(), ids=HEADERS)
+def test_an_image_says_its_size_and_channels(content, expected):
+    assert header(content) == expected
+
+
+OTHERS = {kind: of_mode(kind) for kind in ("GIF", "BMP", "TIFF", "WEBP")} | {
+    "no known colour": of_mode("PNG")[:25] + b"\5" + of_mode("PNG")[26:],
+    "no length": b"\xff\xd8" + b"\xff\xe0\x00\x00" * 100_000,  # which does not hold the reader up
+    "longer than the file": b"\xff\xd8\xff\xe0" + struct.pack(">H", 0xFFFF) + bytes(100),
+    **{repr(start): start for start in (b"", b"\x89PNG", b"\xff\xd8\xff", b"\xff\xd8\xff\xe0", b"\xff" * 100)},
+}
+
+
+@pytest.mark.parametrize("content", OTHERS.values(), ids=OTHERS)
+def test_what_is_no_jpeg_or_png_has_no_header(content):
+    assert header(content) is None
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+def test_a_cut_image_has_its_own_header_or_none(kind):
+    encoded = of_mode(kind)
+    assert {header(encoded[:size]) for size in range(len(encoded))} <= {None, header(encoded)}
+
+
+ENDED = (b"\xff\xd9", b"\xff\xff\xd9 and a trailer", b"\xff\xda\x00\x02\x01\xff\xd9")  # the last after a scan
+CUT = (b"\xff\x00\xd9", b"\xff\xd0\xd9", b"\xff\xfe\x00\x04\xff\xd9", b"\xff", b"")  # the third in a comment
+
+
+@pytest.mark.parametrize("data", [0, 1, 255, 1 << 16])
+@pytest.mark.parametrize(("after", "complete"), [(each, each in ENDED) for each in ENDED + CUT])
+def test_the_end_of_a_jpeg_is_found_wherever_its_scan_data_end(data, after, complete):
+    found = list(segments(b"\xff\xd8\xff\xda\x00\x02" + b"\x01" * data + after))
+    assert (found[-1].marker == END) is complete

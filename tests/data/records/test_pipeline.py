@@ -10,7 +10,6 @@ from support.records import datum, write_folder
 from perennial.base.errors import DataError
 from perennial.data.preprocessing import ImageSpec
 from perennial.data.records import manifest, pipeline
-from perennial.data.records.label_map import LabelMap
 
 CLASSES = ["none", "cat", "dog"]
 EXAMPLES = 40
@@ -35,7 +34,7 @@ def folder(tmp_path):
 
 
 def batches(folder, side=6, **options):
-    chosen = {"batch_size": 7, "label_map": LabelMap(), **options}
+    chosen = {"batch_size": 7, "label_map": pipeline.LabelMap(), **options}
     return pipeline.batches(folder, manifest.load(folder), "test", pixels(side), **chosen)
 
 
@@ -65,7 +64,7 @@ def test_images_of_different_sizes_come_as_the_model_judges_them(tmp_path):
 
 def test_the_offset_is_taken_off_the_labels(folder):
     labels = np.concatenate(
-        [labels for _, labels in batches(folder, label_map=LabelMap(1)).as_numpy_iterator()]
+        [labels for _, labels in batches(folder, label_map=pipeline.LabelMap(1)).as_numpy_iterator()]
     )
     assert labels.tolist() == [0, 1] * (EXAMPLES // 2)
 
@@ -74,7 +73,7 @@ def test_a_label_below_the_offset_names_its_record(tmp_path):
     data = [datum(np.zeros((6, 6), np.uint8), label) for label in (1, 2, 1, 0, 2)]
     write_folder(tmp_path, {"test": [data[:2], data[2:]]}, CLASSES)
     with pytest.raises(DataError, match=r"00001-of-00002.tfrecord record 1: label 0, expected at least 1"):
-        batches(tmp_path, label_map=LabelMap(1))
+        batches(tmp_path, label_map=pipeline.LabelMap(1))
 
 
 def test_images_that_fit_are_read_from_the_records_only_once(folder):

@@ -5,7 +5,7 @@ import pytest
 from support.records import datum, image
 
 from perennial.data.images import Image
-from perennial.data.images.header import Header, header
+from perennial.data.images.decode import Header, header
 from perennial.data.tfrecord import bulk, example, framing
 
 EACH = bulk.MINIMUM
@@ -93,9 +93,9 @@ def test_what_was_found_in_one_block_does_not_change_what_is_found_in_the_next()
     assert [found_by(finder, records) for records in blocks] == [found(records) for records in blocks]
 
 
-def test_kinds_are_forgotten_rather_than_kept_without_end():
-    records = [datum(grey(number), number % 5) for number in range(EACH)]
-    finder = bulk.LayoutFinder(maximum=2)
+def test_kinds_are_forgotten_rather_than_kept_without_end(monkeypatch):
+    monkeypatch.setattr(bulk, "MAXIMUM", 2)
+    records, finder = [datum(grey(number), number % 5) for number in range(EACH)], bulk.LayoutFinder()
     assert [found_by(finder, records) for _ in range(2)] == [found(records)] * 2
 
 

@@ -1,6 +1,7 @@
 """tf.Example records: written, read back, refused."""
 
 import pytest
+import tensorflow as tf
 
 from perennial.data.images import Annotations, Box, Image
 from perennial.data.tfrecord import example
@@ -26,6 +27,16 @@ def refusal(data):
     with pytest.raises(ValueError, match=r".") as refused:
         example.parse(data)
     return str(refused.value)
+
+
+def test_tensorflows_examples_are_parsed():
+    values = (7, IMAGE.encoded, b"png", 3, 4)
+    theirs = tf.train.Example()
+    for key, value in zip(KEYS, values, strict=True):
+        feature = theirs.features.feature[key]
+        (feature.bytes_list if isinstance(value, bytes) else feature.int64_list).value.append(value)
+    fields = example.Fields(labels=(7,), format="png", height=3, width=4)
+    assert example.parse(theirs.SerializeToString()) == (fields, IMAGE.encoded)
 
 
 @pytest.mark.parametrize("label", [0, 9, -1, 2**62])

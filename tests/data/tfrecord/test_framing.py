@@ -4,6 +4,7 @@ import io
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from perennial.data.tfrecord import framing
 
@@ -44,6 +45,13 @@ def fault(content):
 
 def test_a_frame_is_the_bytes_of_the_format():
     assert framing.frame(b"abc").hex() == "0300000000000000b099490e6162636e57f121"
+
+
+def test_frames_are_the_bytes_that_tensorflow_writes(tmp_path):
+    with tf.io.TFRecordWriter(str(tmp_path / "theirs.tfrecord")) as writer:
+        for record in RECORDS:
+            writer.write(record)
+    assert (tmp_path / "theirs.tfrecord").read_bytes() == CONTENT
 
 
 def test_records_come_back_in_their_order():

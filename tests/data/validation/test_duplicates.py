@@ -105,9 +105,10 @@ def test_fewer_than_two_splits_have_no_near_pairs(parts):
     assert (found.pairs.shape, found.complete) == ((0, 2), True)
 
 
-def test_an_incomplete_search_is_marked():
+def test_an_incomplete_search_is_marked(monkeypatch):
+    monkeypatch.setattr(duplicates, "COMPARISONS", 300)
     hashes, alike, parts = np.zeros(8000, np.uint64), np.zeros((8000, 2), np.uint64), splits(*[0, 1] * 4000)
-    found = duplicates.near(hashes, parts, distance=4, most=9, digests=alike, comparisons=300)
+    found = duplicates.near(hashes, parts, distance=4, most=9, digests=alike)
     assert (len(found.pairs), found.complete) == (0, False)
 
 

@@ -25,13 +25,27 @@ from perennial.base import documents, files
 from perennial.base.config.data import ComputeConfig
 from perennial.base.errors import DataError
 from perennial.data.records import manifest
-from perennial.data.tfrecord import example, framing
-from perennial.data.validation import integrity
-from perennial.data.validation.inspection import Work
+from perennial.data.tfrecord import bulk, example, framing
+from perennial.data.validation import inspection, integrity
 
 # Small records are parsed in bulk or one by one: damage is found either way.
-WORK = {"bulk": Work(bulk_minimum=8), "one by one": Work(), "small parts": Work(part_bytes=500, bulk_minimum=2)}
-each_work = pytest.mark.parametrize("work", WORK.values(), ids=WORK)
+WORK = {
+    "bulk": (8, integrity.PART_BYTES),
+    "one by one": (bulk.MINIMUM, integrity.PART_BYTES),
+    "small parts": (2, 500),
+}
+
+
+@pytest.fixture
+def work(request, monkeypatch):
+    """Least records that are parsed in bulk, and the size of a part of a shard."""
+    least, size = WORK[request.param]
+    monkeypatch.setattr(bulk, "MINIMUM", least)
+    monkeypatch.setattr(integrity, "PART_BYTES", size)
+
+
+def works(*names):
+    return pytest.mark.parametrize("work", names or WORK, indirect=True)
 
 
 def check(folder, splits=None, **options):
@@ -54,9 +68,9 @@ def framed(records):
     return b"".join(map(framing.frame, records))
 
 
-@each_work
+@works()
 def test_a_valid_folder_has_no_problems_and_all_its_facts(folder, work):
-    found = check(folder, work=work)
+    found = check(folder)
     assert found.problems == []
     assert {split: labels.tolist() for split, labels in found.per_class.items()} == {
         "train": [10, 10],
@@ -84,21 +98,21 @@ def test_each_damage_is_one_error_under_its_code_at_its_place(folder, code):
     assert " at 0x" not in problem.message, "an address in memory differs from run to run"
 
 
-@each_work
+@works()
 @pytest.mark.parametrize("decode", ["all", "sample", "none"])
 def test_images_are_decoded_and_hashed_as_configured(folder, tmp_path, work, decode):
     DAMAGE["data_crc"](folder)
-    found = check(folder, ["train"], decode=decode, fingerprints=tmp_path, work=work)
+    found = check(folder, ["train"], decode=decode, fingerprints=tmp_path)
     pixels = sum(histogram.sum() for histogram in found.statistics["train"].histograms.values())
     assert pixels == {"all": 19 * 4, "sample": 2 * 4, "none": 0}[decode]
     assert found.images.count == (0 if decode == "none" else 19)
 
 
-@each_work
+@works()
 def test_a_damaged_image_is_found_and_not_hashed_where_images_are_decoded(folder, tmp_path, work):
     DAMAGE["image_decode"](folder)
-    assert codes(folder, decode="none", work=work) == []
-    found = check(folder, ["train"], fingerprints=tmp_path, work=work)
+    assert codes(folder, decode="none") == []
+    found = check(folder, ["train"], fingerprints=tmp_path)
     assert [problem.code for problem in found.problems] == ["image_decode"]
     assert found.images.count == 19
 
@@ -125,7 +139,7 @@ def test_every_truncation_is_reported_at_its_record(short):
 
 
 @pytest.mark.fast_rows("bulk")
-@pytest.mark.parametrize("work", [Work(), Work(bulk_minimum=2)], ids=["one by one", "bulk"])
+@works("one by one", "bulk")
 def test_every_flipped_byte_is_reported_at_its_record(short, work):
     whole, begins, wrong = bytearray(content(short)), offsets_in(content(short)), []
     bits = random.Random(0)
@@ -136,7 +150,7 @@ def test_every_flipped_byte_is_reported_at_its_record(short, work):
         whole[place] ^= bit
         number = sum(begin <= place for begin in begins) - 1
         code = "length_crc" if place < begins[number] + framing.HEADER.size else "data_crc"
-        if placed(check(short, ["train"], work=work)) != [(code, number, begins[number])]:
+        if placed(check(short, ["train"])) != [(code, number, begins[number])]:
             wrong.append(place)
     assert wrong == []
 
@@ -264,14 +278,16 @@ def test_a_file_name_that_is_not_utf_8_is_reported_and_escaped(folder):
     files.write_json(folder / "report.json", {"file": problem.file})
 
 
-def test_any_number_of_processes_finds_the_same(sharded, tmp_path):
+def test_any_number_of_processes_finds_the_same(sharded, tmp_path, monkeypatch):
     damaged = bytearray(shard(sharded, 1).read_bytes())
     damaged[40] ^= 1
     shard(sharded, 1).write_bytes(damaged)
-    work, found = Work(part_bytes=1000, parallel_bytes=0), []
+    monkeypatch.setattr(integrity, "PART_BYTES", 1000)
+    monkeypatch.setitem(integrity.PARALLEL_BYTES, "all", 0)
+    found = []
     for processes in (1, 2, 4):
         where = ComputeConfig(engine="processes", processes=processes)
-        each = check(sharded, fingerprints=tmp_path, where=where, work=work)
+        each = check(sharded, fingerprints=tmp_path, where=where)
         hashes = each.images.column("pixels").tolist()
         facts = [(split, one.brightness.tolist(), one.sizes) for split, one in each.statistics.items()]
         found.append((each.problems, each.codes, hashes, facts, {k: v.tolist() for k, v in each.spans.items()}))
@@ -279,11 +295,12 @@ def test_any_number_of_processes_finds_the_same(sharded, tmp_path):
     assert found == [found[0]] * 3
 
 
-def test_records_in_other_parts_of_a_shard_are_numbered_consecutively(folder):
+@works("small parts")
+def test_records_in_other_parts_of_a_shard_are_numbered_consecutively(folder, work):
     whole, begins = content(folder), offsets_in(content(folder))
     for number, begin in enumerate(begins[:-1]):
         rewrite(folder, with_record(folder, number, lambda data: changed_record(data, label=5)))
-        assert placed(check(folder, ["train"], work=WORK["small parts"])) == [("label_range", number, begin)]
+        assert placed(check(folder, ["train"])) == [("label_range", number, begin)]
         rewrite(folder, whole)
 
 
@@ -295,11 +312,9 @@ def test_a_record_that_is_larger_than_a_part_is_one_alone(folder, monkeypatch):
         return inspect(request, part)
 
     monkeypatch.setattr(integrity, "inspect", seen)
-    assert check(folder, ["train"], work=Work(part_bytes=1)).problems == []
+    monkeypatch.setattr(integrity, "PART_BYTES", 1)
+    assert check(folder, ["train"]).problems == []
     assert sizes == [None, *[1] * 20]
-
-
-KEYS = ["image/class/label", "image/encoded", "image/format", "image/height", "image/width"]
 
 
 def feature_changed(change):
@@ -315,12 +330,9 @@ def feature_changed(change):
 
 
 SCHEMA = {
-    **{f"no {key}": feature_changed(lambda f, key=key: f.pop(key)) for key in KEYS},
-    **{
-        f"another type of {key}": feature_changed(lambda f, key=key: f[key].float_list.value.append(1))
-        for key in KEYS
-    },
-    **{f"no value of {key}": feature_changed(lambda f, key=key: f[key].Clear()) for key in KEYS},
+    "no label": feature_changed(lambda f: f.pop("image/class/label")),
+    "another type of height": feature_changed(lambda f: f["image/height"].float_list.value.append(1)),
+    "no image": feature_changed(lambda f: f["image/encoded"].Clear()),
     "two labels": feature_changed(lambda f: f["image/class/label"].int64_list.value.append(1)),
     "another format": feature_changed(lambda f: f["image/format"].bytes_list.value.__setitem__(0, b"gif")),
     "nothing": lambda data: b"",
@@ -358,17 +370,18 @@ RECORDS = [
 ]
 
 
-@pytest.mark.parametrize("work", [WORK["bulk"], WORK["one by one"]], ids=["bulk", "one by one"])
+@works("bulk", "one by one")
 @pytest.mark.parametrize(("change", "code"), RECORDS)
 def test_a_record_with_wrong_content_is_reported_at_its_place(folder, work, change, code):
     place = offset(folder, 7)
     rewrite(folder, with_record(folder, 7, change))
-    assert placed(check(folder, work=work)) == [(code, 7, place)]
+    assert placed(check(folder)) == [(code, 7, place)]
 
 
-def test_many_problems_are_all_counted_and_the_first_listed(folder):
+def test_many_problems_are_all_counted_and_the_first_listed(folder, monkeypatch):
+    monkeypatch.setattr(inspection, "LISTED", 5)
     rewrite(folder, framed(changed_record(data, label=9) for data in data_in(content(folder))))
-    found = check(folder, work=Work(listed=5))
+    found = check(folder)
     assert len(found.problems) == 5
     assert found.codes == {"label_range": 20}
 

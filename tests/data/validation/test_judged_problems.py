@@ -15,7 +15,7 @@ from perennial.base.config.data import SeverityConfig
 from perennial.data.images import Image
 from perennial.data.records import manifest
 from perennial.data.tfrecord import example
-from perennial.data.validation import integrity
+from perennial.data.validation import integrity, judged_problems
 from perennial.data.validation.drift import DataStatistics
 from perennial.data.validation.judged_problems import Policy
 
@@ -48,11 +48,11 @@ def decoded(image):
 def judged(tmp_path):
     """What is said of the records of each split."""
 
-    def judge(settings=None, listed=200, classes=CLASSES, **splits):
+    def judge(settings=None, classes=CLASSES, **splits):
         settings = settings or config()
         write_folder(tmp_path, {split: [data] for split, data in splits.items()}, classes)
         findings = integrity.check(tmp_path, decode=settings.decode, fingerprints=tmp_path)
-        found = Policy(settings, tmp_path, manifest.load(tmp_path), findings, listed)
+        found = Policy(settings, tmp_path, manifest.load(tmp_path), findings)
         found.check_balance()
         found.check_duplicates()
         return found
@@ -147,8 +147,9 @@ def test_duplicates_are_reported_with_both_places(judged, tmp_path, settings, sp
         assert problem.offset == offsets_in((tmp_path / problem.file).read_bytes())[problem.record]
 
 
-def test_of_many_duplicates_only_the_first_are_listed_but_all_are_counted(judged):
-    found = judged(listed=4, train=pictures(range(10)), validation=VALIDATION, test=pictures(range(10)))
+def test_of_many_duplicates_only_the_first_are_listed_but_all_are_counted(judged, monkeypatch):
+    monkeypatch.setattr(judged_problems, "LISTED", 4)
+    found = judged(train=pictures(range(10)), validation=VALIDATION, test=pictures(range(10)))
     assert (len(reported(found)), found.findings.codes[ACROSS]) == (4, 10)
 
 

@@ -75,10 +75,10 @@ def test_where_no_image_is_decoded_there_is_no_mean(reported):
 def sampled(tmp_path):
     """Samples of shards of records to train on, or of records that are only to test on."""
 
-    def write(*train, records=validation_report.SAMPLE_RECORDS, split="train"):
+    def write(*train, split="train"):
         write_folder(tmp_path, {split: train}, CLASSES)
         spans = integrity.check(tmp_path).spans
-        return validation_report.samples(tmp_path, manifest.load(tmp_path), spans, records)
+        return validation_report.samples(tmp_path, manifest.load(tmp_path), spans)
 
     return write
 
@@ -97,8 +97,9 @@ def test_a_class_without_training_examples_has_no_samples(sampled):
     assert sampled([grey(1)], split="test") == {"cat": [], "dog": []}
 
 
-def test_only_so_many_records_are_searched_for_samples(sampled):
-    assert len(sampled([grey(1)] * 3, [grey(2)] * 3, [grey(3)] * 3, records=3)["cat"]) == 3
+def test_only_so_many_records_are_searched_for_samples(sampled, monkeypatch):
+    monkeypatch.setattr(validation_report, "SAMPLE_RECORDS", 3)
+    assert len(sampled([grey(1)] * 3, [grey(2)] * 3, [grey(3)] * 3)["cat"]) == 3
 
 
 FILE = "pets_train_00000-of-00001.tfrecord"

@@ -13,7 +13,7 @@ from support.raw import picture
 
 import perennial
 from perennial.base.errors import ConfigError, DataError, QualityError
-from perennial.data.images import header
+from perennial.data.images import decode
 from perennial.model.inference.classifier import Classifier
 from perennial.model.inference.image_inputs import PixelBudget
 
@@ -71,7 +71,7 @@ class Watched:
         self.lock = threading.Lock()
 
     def classify(self, image):
-        pixels = sum(found.height * found.width for found in map(header.header, image.numpy()))
+        pixels = sum(found.height * found.width for found in map(decode.header, image.numpy()))
         with self.lock:
             self.now += pixels
             self.most = max(self.now, self.most)

@@ -16,7 +16,6 @@ from perennial.base.config.training import TrainConfig
 from perennial.base.errors import DataError
 from perennial.data.preprocessing import ImageSpec, randomness
 from perennial.data.records import manifest, pipeline
-from perennial.data.records.label_map import LabelMap
 from perennial.model.training import input as training_input
 from perennial.model.training.cache import Table
 from perennial.model.training.input import Batch, Input
@@ -59,7 +58,7 @@ def opened(load, records: Path):
     ) -> Input:
         train = configured(load, **values)
         data = manifest.load(folder)
-        given = {"label_map": LabelMap(offset), "answers": answers}
+        given = {"label_map": pipeline.LabelMap(offset), "answers": answers}
         return Input(folder, data, pixels(same_size=same_size), train, **given)
 
     return build

@@ -29,7 +29,6 @@ from perennial.data.images import (
     Refused,
     check_size,
     decode,
-    header,
     jpeg,
     jpeg_file,
     orientation,
@@ -109,7 +108,7 @@ def limited(image: Image, max_side: int) -> Image | BadImage:
     note = image.annotations
     try:
         encoded = smaller(image.encoded, max_side)
-        if (now := header.header(encoded)) is None:
+        if (now := decode.header(encoded)) is None:
             raise Refused("it cannot be reduced")
     except PILLOW_ERRORS as error:
         return BadImage(filename=image.filename or "an image without a name", reason=_reason(error))
@@ -121,7 +120,7 @@ def limited(image: Image, max_side: int) -> Image | BadImage:
 
 def smaller(encoded: bytes, max_side: int) -> bytes:
     """Reduce a JPEG or PNG file by Lanczos until its longer side has at most `max_side` pixels."""
-    head = header.header(encoded)
+    head = decode.header(encoded)
     if head is None or max(sides := (head.width, head.height)) <= max_side:
         return encoded
     width, height = (max(1, round(side * max_side / max(sides))) for side in sides)
@@ -145,7 +144,7 @@ def _photograph(image: PIL.Image.Image) -> bytes:
 def shaped(image: Image | BadImage, shape: tuple[int, int, int]) -> Image | BadImage:
     """An image of a record with this height, width and number of channels, 1 or 3; resized by Lanczos."""
     height, width, channels = shape
-    if isinstance(image, BadImage) or ((head := header.header(image.encoded)) and head.size == shape):
+    if isinstance(image, BadImage) or ((head := decode.header(image.encoded)) and head.size == shape):
         return image
     try:
         opened = decode.opened(image.encoded)
@@ -176,7 +175,7 @@ def size(content: bytes) -> tuple[int, int] | None:
     """Read width and height of a file of a format that is accepted; None for other files."""
     match format_name(content):
         case "JPEG" | "PNG":
-            if (head := header.header(content)) is None:
+            if (head := decode.header(content)) is None:
                 return None
             width, height = head.width, head.height
         case "BMP":
@@ -206,7 +205,7 @@ def other(content: bytes) -> str | None:
 
 def _readable(image: Image) -> Image:
     """Reject an image whose header the checks of records cannot read."""
-    head = header.header(image.encoded)
+    head = decode.header(image.encoded)
     if head is None or (head.format, head.height, head.width) != (image.format, image.height, image.width):
         raise Refused("it is damaged: its header cannot be read")
     return image

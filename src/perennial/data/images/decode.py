@@ -1,4 +1,4 @@
-"""Decode images to pixels and check every byte of the file.
+"""Read the headers of images; decode images to pixels and check every byte of the file.
 
 Transparent pixels: drop the alpha channel, as TensorFlow does, or composite on white, as web pages do.
 """
@@ -7,6 +7,9 @@ import io
 import re
 import struct
 import zlib
+from contextlib import suppress
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import PIL.Image
@@ -28,7 +31,50 @@ KEY = "transparency"  # Pillow's name for the colour that is transparent, or the
 GRAYS = {"1", "L", "LA", "La", "I;16", "I;16B", "I;16L", "I;16N"}
 # A picture is lost with its alpha channel if its colours vary by at most FLAT levels and its alpha by CONTRAST.
 FLAT, CONTRAST = 8, 64
+PNG_START = png.SIGNATURE + b"\0\0\0\rIHDR"
+PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}  # by colour type; a palette stands for RGB
+JPEG_CHANNELS = (1, 3, 4)
 Pixels = NDArray[np.uint8]  # [height, width, 1 or 3]
+
+
+class Header(NamedTuple):
+    """Format, size in pixels and channels of an image file."""
+
+    format: str  # png or jpg
+    height: int
+    width: int
+    channels: int
+
+    @property
+    def size(self) -> tuple[int, int, int]:
+        """Height, width and channels after decoding, which drops alpha and converts CMYK to RGB."""
+        return self.height, self.width, 1 if self.channels < 3 else 3
+
+
+def header(encoded: bytes) -> Header | None:
+    """Read the header of a PNG or JPEG file; None if it is neither or its header is incomplete."""
+    if encoded.startswith(jpeg.START):
+        return _jpeg_header(encoded)
+    return _png_header(encoded[:26])
+
+
+@lru_cache(maxsize=4096)
+def _png_header(start: bytes) -> Header | None:
+    if len(start) != 26 or not start.startswith(PNG_START):
+        return None
+    width, height, _, colour = struct.unpack_from(">IIBB", start, len(PNG_START))
+    return Header("png", height, width, PNG_CHANNELS[colour]) if colour in PNG_CHANNELS else None
+
+
+def _jpeg_header(encoded: bytes) -> Header | None:
+    with suppress(Refused):
+        for segment in jpeg.segments(encoded):
+            if segment.marker in jpeg.FRAMES:
+                if segment.body + 6 > len(encoded):
+                    return None
+                height, width, channels = struct.unpack_from(">HHB", encoded, segment.body + 1)
+                return Header("jpg", height, width, channels) if channels in JPEG_CHANNELS else None
+    return None
 
 
 def decoded(encoded: bytes) -> Pixels | PIL.Image.Image:

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perennial.data.images import Image, png
-from perennial.data.images.header import Header, header
+from perennial.data.images import Image, decode, png
+from perennial.data.images.decode import Header
 from perennial.data.tfrecord import example, framing, label_arrays
 from perennial.data.tfrecord.example import Fields
 from perennial.data.tfrecord.label_arrays import Label, LabelArray
@@ -34,8 +34,7 @@ class Layout(NamedTuple):
 class LayoutFinder:
     """Find the layouts of records, block by block, with a cache of parsed layouts."""
 
-    def __init__(self, minimum: int = MINIMUM, maximum: int = MAXIMUM) -> None:
-        self._minimum, self._maximum = minimum, maximum
+    def __init__(self) -> None:
         self._known: dict[tuple[tuple[int, int], bytes], Layout | None] = {}  # by the bytes around the image
 
     def find(
@@ -44,7 +43,7 @@ class LayoutFinder:
         """Yield layouts, each with the ascending indices of its records: `lengths[i]` bytes at `starts[i]`."""
         every = np.frombuffer(block, np.uint8)
         sizes, counts = np.unique(lengths, return_counts=True)
-        for size in sizes[counts >= self._minimum].tolist():
+        for size in sizes[counts >= MINIMUM].tolist():
             members = np.flatnonzero(lengths == size)
             begins = starts[members]
             first = int(begins[0])
@@ -66,7 +65,7 @@ class LayoutFinder:
     def _remembered(self, around: bytes, data: bytes, span: tuple[int, int]) -> Layout | None:
         key = (span, around)
         if key not in self._known:
-            if len(self._known) == self._maximum:
+            if len(self._known) == MAXIMUM:
                 self._known.clear()
             found = _layout(data)
             self._known[key] = found if found is not None and (found.start, found.stop) == span else None
@@ -79,7 +78,7 @@ def _layout(data: bytes) -> Layout | None:
         fields, encoded = example.parse(data)
     except ValueError:
         return None
-    found = header(encoded)
+    found = decode.header(encoded)
     if fields.filename is not None or found is None or found.format != "png":
         return None
     span = example.image_span(data, fields, encoded)

@@ -58,16 +58,15 @@ def near(
     distance: int,
     most: int,
     digests: NDArray[np.uint64] | None = None,
-    comparisons: int = COMPARISONS,
 ) -> Near:
     """Find up to `most` pairs of records across splits whose hashes [N] differ by at most `distance` bits.
 
-    Exact duplicates (equal digests [N, 2]) are left out. `comparisons` per record bounds work and
+    Exact duplicates (equal digests [N, 2]) are left out. `COMPARISONS` per record bound work and
     memory, at the cost of the most frequent hashes. Method: the bits are divided into distance + 1
     bands; two hashes within the distance share at least one of them (pigeonhole principle).
     """
     nodes = _Nodes(hashes, splits)
-    budget = comparisons * max(len(hashes), FEW_RECORDS)
+    budget = COMPARISONS * max(len(hashes), FEW_RECORDS)
     found, count, complete = [np.empty((0, 2), np.int64)], 0, True
     for band in range(distance + 1):
         share = _Budget(budget // (distance + 1))  # one each, so that all short runs are compared

@@ -14,7 +14,6 @@ import PIL.Image
 
 from perennial.base.errors import printable
 from perennial.data.images import BRIGHTNESS_BINS, Image, decode
-from perennial.data.images.header import header
 from perennial.data.images.statistics import VALUES
 from perennial.data.validation import validation_report as content
 from perennial.data.validation.problems import FIXES
@@ -127,7 +126,7 @@ def thumbnail(image: Image) -> Thumbnail:
         return Thumbnail(None, SHOWN_SMALL, SHOWN_SMALL)
     if not isinstance(pixels, PIL.Image.Image):
         pixels = PIL.Image.fromarray(pixels if pixels.shape[2] == 3 else pixels[..., 0])
-    found, longest = header(image.encoded), max(pixels.size)
+    found, longest = decode.header(image.encoded), max(pixels.size)
     if found and longest <= SIDE and len(image.encoded) <= SMALL_BYTES:
         factor = max(round(SHOWN_SMALL / longest), 1)
         uri = _uri(MIME[found.format], image.encoded)

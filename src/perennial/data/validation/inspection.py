@@ -3,7 +3,6 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import combinations
 from pathlib import Path
 from typing import Literal
@@ -15,8 +14,7 @@ from numpy.typing import NDArray
 from perennial.base import files
 from perennial.base.choices import SPLITS, Split
 from perennial.data.images import decode, png, statistics
-from perennial.data.images.decode import Pixels
-from perennial.data.images.header import Header, header
+from perennial.data.images.decode import Header, Pixels
 from perennial.data.images.statistics import Fingerprints, Statistics
 from perennial.data.tfrecord import bulk, example, framing, label_arrays
 from perennial.data.tfrecord.bulk import Layout
@@ -29,18 +27,9 @@ from perennial.data.validation.problems import Problem, image_name
 
 Decode = Literal["all", "sample", "none"]
 SMALL_PIXELS = 1 << 12  # smaller images are analysed in batches
+LISTED = 1000  # problems of a part at most; all are counted
 BATCH = 256  # images of one size that are analysed together
 TINY_PIXELS = 32 * 32  # smaller images look alike by the thousand, such as MNIST's 28x28 digits
-
-
-@dataclass(frozen=True, kw_only=True)
-class Work:
-    """How the work is divided; affects speed and the length of lists, never the findings."""
-
-    part_bytes: int = 4 << 20  # bytes of a shard that a process checks at once
-    parallel_bytes: int | None = None  # larger records are checked by several processes; None: PARALLEL_BYTES
-    listed: int = 1000  # maximum problems listed per part; all are counted
-    bulk_minimum: int = bulk.MINIMUM  # minimum number of equally long records to parse in bulk
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +40,6 @@ class Checks:
     several: bool = False  # labels an image
     decode: Decode = "all"
     fingerprints: bool = False
-    work: Work = Work()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +76,7 @@ def inspect(request: Checks, part: Part) -> Inspection:
     return _Inspector(request, part, part.spans).inspection()
 
 
-_layouts = lru_cache(bulk.LayoutFinder)  # all parts that a process checks share them
+_LAYOUTS = bulk.LayoutFinder()  # all parts that a process checks share them
 
 
 class _Inspector:
@@ -103,8 +91,8 @@ class _Inspector:
         self.encoded: dict[int, bytes] = {}  # images that were not parsed in bulk
         self.block = b""
         self.layouts: list[tuple[Layout, NDArray[np.int64]]] = []
-        self.digests, self.hashes = np.zeros((len(spans), 2), np.uint64), np.zeros(len(spans), np.uint64)
-        self.tiny = np.zeros(len(spans), bool)
+        self.entries = np.zeros(len(spans), image_index.ENTRY)
+        self.entries["split"] = SPLITS.index(part.split)
 
     def inspection(self) -> Inspection:
         start = int(self.spans[0, 0])
@@ -132,8 +120,7 @@ class _Inspector:
         for index in np.flatnonzero(~valid).tolist():
             self._add("data_crc", "the checksum of the record's data does not match", index)
         others, starts = valid.copy(), spans[:, 0] + framing.HEADER.size
-        finder = _layouts(self.request.work.bulk_minimum)
-        for layout, members in finder.find(self.block, starts[valid], spans[valid, 1]):
+        for layout, members in _LAYOUTS.find(self.block, starts[valid], spans[valid, 1]):
             if self._mismatch(layout.fields, layout.header) is None:
                 indices = np.flatnonzero(valid)[members]
                 others[indices] = False
@@ -152,7 +139,7 @@ class _Inspector:
         except ValueError as error:
             self._add("schema", str(error), index)
             return
-        found = header(encoded)
+        found = decode.header(encoded)
         if (mismatch := self._mismatch(fields, found)) is not None:
             self._add(*mismatch, index)
         elif found is not None:
@@ -196,13 +183,10 @@ class _Inspector:
         self._decode(np.flatnonzero(chosen))
         if self.request.fingerprints:
             valid = np.flatnonzero(self.valid)
-            entries = np.zeros(len(valid), image_index.ENTRY)
+            entries = self.entries[valid]
             entries["sha256"] = statistics.sha256(self._images(valid))
-            entries["pixels"] = self.digests[valid]
             if every > 1:
                 entries["pixels"] = statistics.encoded_digests(self._images(valid))
-            entries["hash"], entries["tiny"] = self.hashes[valid], self.tiny[valid]
-            entries["split"] = SPLITS.index(self.part.split)
             self.found.hashed = entries, label_arrays.packed(self.labels[valid], self.request.classes)
 
     def _decode_stored(self, indices: NDArray[np.int64], chosen: NDArray[np.bool_]) -> None:
@@ -236,12 +220,15 @@ class _Inspector:
 
     def _add_batch(self, indices: NDArray[np.int64], pixels: NDArray[np.uint8]) -> None:
         if len(indices):
-            self.tiny[indices] = pixels[0, ..., 0].size < TINY_PIXELS
+            self.entries["tiny"][indices] = pixels[0, ..., 0].size < TINY_PIXELS
             self._note(indices, *statistics.of_batch(pixels))
 
     def _note(self, indices: NDArray[np.int64], found: Statistics, fingerprints: Fingerprints) -> None:
         self.found.statistics.add(found)
-        self.digests[indices], self.hashes[indices] = fingerprints.digests, fingerprints.hashes
+        self.entries["pixels"][indices], self.entries["hash"][indices] = (
+            fingerprints.digests,
+            fingerprints.hashes,
+        )
 
     def _images(self, indices: NDArray[np.int64]) -> Iterator[bytes]:
         for index, (start, stop) in zip(indices.tolist(), self.image_spans[indices].tolist(), strict=True):
@@ -249,7 +236,7 @@ class _Inspector:
 
     def _add(self, code: str, message: str, index: int) -> None:
         self.found.codes[code] += 1
-        if len(self.found.problems) == self.request.work.listed:
+        if len(self.found.problems) == LISTED:
             return
         offset, length = map(int, self.spans[index])
         start = offset - int(self.spans[0, 0]) + framing.HEADER.size

@@ -18,13 +18,13 @@ from perennial.data.records.manifest import Manifest, Shard
 from perennial.data.tfrecord import framing
 from perennial.data.tfrecord.framing import FramingFault, Spans
 from perennial.data.validation.image_index import Collected
-from perennial.data.validation.inspection import Checks, Decode, Inspection, Part, Work, inspect
+from perennial.data.validation.inspection import Checks, Decode, Inspection, Part, inspect
 from perennial.data.validation.problems import Problem, describe
 
+PART_BYTES = 4 << 20  # of a shard, that a process checks at once
 # Below these sizes, checking takes less time than starting processes.
 PARALLEL_BYTES: Mapping[Decode, int] = {"all": 32 << 20, "sample": 256 << 20, "none": 512 << 20}
 HERE = ComputeConfig(engine="processes", processes=1)
-DEFAULT_WORK = Work()
 
 
 @dataclass
@@ -57,7 +57,6 @@ def check(
     decode: Decode = "all",
     fingerprints: Path | None = None,
     where: ComputeConfig = HERE,
-    work: Work = DEFAULT_WORK,
 ) -> Findings:
     """Find all problems in splits of a record folder (by default all splits), in reading order.
 
@@ -73,12 +72,13 @@ def check(
     present = [split for split in splits if split in expected.splits]
     chosen = [(split, shard) for split in present for shard in expected.splits[split].shards]
     request = Checks(
-        classes=len(expected.classes), several=expected.task == "multilabel", decode=decode,
-        fingerprints=fingerprints is not None, work=work,
-    )  # fmt: skip
-    parts = (part for split, shard in chosen for part in _parts(split, folder / shard.file, work, findings))
-    parallel_bytes = PARALLEL_BYTES[decode] if work.parallel_bytes is None else work.parallel_bytes
-    small = sum(shard.bytes for _, shard in chosen) < parallel_bytes
+        classes=len(expected.classes),
+        several=expected.task == "multilabel",
+        decode=decode,
+        fingerprints=fingerprints is not None,
+    )
+    parts = (part for split, shard in chosen for part in _parts(split, folder / shard.file, findings))
+    small = sum(shard.bytes for _, shard in chosen) < PARALLEL_BYTES[decode]
     inspections = parallel_map.map_ordered(where, inspect, request, parts, small=small)
     for split, shard in chosen:
         _check_shard(folder / shard.file, split, shard, inspections, findings)
@@ -108,7 +108,7 @@ def _check_files(folder: Path, expected: Manifest, findings: Findings) -> None:
             findings.add("shard_unexpected", printable(path.name), "the manifest does not list it")
 
 
-def _parts(split: Split, file: Path, work: Work, findings: Findings) -> Iterator[Part]:
+def _parts(split: Split, file: Path, findings: Findings) -> Iterator[Part]:
     """Split a shard into parts; record its spans, and a framing fault that ends them."""
     if not file.is_file():
         return
@@ -118,7 +118,7 @@ def _parts(split: Split, file: Path, work: Work, findings: Findings) -> Iterator
     yield Part(split=split, file=file)
     first, ends = 0, spans.sum(1)
     while first < len(spans):
-        most = int(spans[first, 0]) + work.part_bytes
+        most = int(spans[first, 0]) + PART_BYTES
         after = max(int(np.searchsorted(ends, most)), first + 1)
         yield Part(split=split, file=file, first=first, spans=spans[first:after])
         first = after

@@ -26,11 +26,8 @@ NEAR_PAIRS = 4_000  # maximum pairs to find by hash and then compare
 class Policy:
     """Adds the problems that `validate.severity` does not ignore to the findings; keeps the measurements."""
 
-    def __init__(
-        self, config: ValidateConfig, folder: Path, data: Manifest, findings: Findings, listed: int = LISTED
-    ) -> None:
+    def __init__(self, config: ValidateConfig, folder: Path, data: Manifest, findings: Findings) -> None:
         self.config, self.folder, self.data, self.findings = config, folder, data, findings
-        self.listed = listed
         self.duplicates: dict[str, Any] = {}
         self.drift: dict[str, Any] | None = None
 
@@ -39,7 +36,7 @@ class Policy:
         if getattr(self.config.severity, code) == "ignore":
             return False
         self.findings.codes[code] += 1
-        return self.findings.codes[code] <= self.listed
+        return self.findings.codes[code] <= LISTED
 
     def _list(self, code: str, message: str, file: str = manifest.FILE, **place: Any) -> None:
         severity: str = getattr(self.config.severity, code)

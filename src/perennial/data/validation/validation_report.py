@@ -95,15 +95,13 @@ def _pixels(statistics: Statistics) -> dict[str, Any]:
     return {"mean": float(means.mean()), "channel_mean": means.tolist(), "channel_std": deviations.tolist()}
 
 
-def samples(
-    folder: Path, data: Manifest, spans: Mapping[str, Spans], records: int = SAMPLE_RECORDS
-) -> dict[str, list[Image]]:
-    """The first training images of the first classes, from at most `records` records."""
+def samples(folder: Path, data: Manifest, spans: Mapping[str, Spans]) -> dict[str, list[Image]]:
+    """The first training images of the first classes, from the first records."""
     found: dict[int, list[Image]] = {label: [] for label in range(min(len(data.classes), SAMPLED_CLASSES))}
     shards = data.splits["train"].shards if "train" in data.splits else ()
     places = ((folder / shard.file, *span.tolist()) for shard in shards for span in spans[shard.file])
     missing = len(found)
-    for file, offset, length in islice(places, records):
+    for file, offset, length in islice(places, SAMPLE_RECORDS):
         record = random_access.data(file, offset, length)
         for label in example.parse(record)[0].labels:
             images = found.get(label)

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from perennial.base.choices import Transparency
 from perennial.base.errors import printable
-from perennial.data.images import BadImage, Refused, accept
-from perennial.data.images.header import header
+from perennial.data.images import BadImage, Refused, accept, decode
 from perennial.model.inference import image_inputs
 from perennial.model.inference.image_inputs import ImageSource, PixelBudget
 
@@ -194,7 +193,7 @@ def _shape(value: object) -> list[int]:
 
 def _read(content: bytes, most: int, budget: PixelBudget, transparency: Transparency) -> bytes:
     """Read an image exactly as `perennial predict` reads a file with this content."""
-    found = header(content)
+    found = decode.header(content)
     pixels = found.height * found.width if found else image_inputs.pixels(content)
     if pixels > most:
         raise Refused(f"it has {pixels} pixels, the limit is {most}")

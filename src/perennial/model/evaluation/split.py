@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from perennial.base.choices import UNKNOWN, Split
 from perennial.base.config import Config
 from perennial.base.errors import DataError, listed
-from perennial.data.images.header import header
+from perennial.data.images import decode
 from perennial.data.preprocessing import ImageSpec
 from perennial.data.records import columns, manifest, pipeline
-from perennial.data.records.label_map import LabelMap
 from perennial.data.records.manifest import Manifest
 from perennial.data.validation import integrity
 from perennial.model.evaluation import confidence, diagnostics, inference, scoring, slices, thresholds
@@ -107,7 +106,7 @@ def evaluate(
     model, description = load()
     description = description.model_copy(update={"mirror": description.mirror or mirror})
     require_finite(model)
-    label_map, classes = LabelMap(description.options.labels_offset), description.classes
+    label_map, classes = pipeline.LabelMap(description.options.labels_offset), description.classes
     if classes != (known := label_map.classes(data)):
         raise DataError(f"the model has the classes {classes}, {folder} has {known}")
     if description.task != data.task:
@@ -199,7 +198,7 @@ def _logits(
     folder, pixels = config.paths.records, description.pixels
     batches = pipeline.batches(
         folder, data, split, pixels, batch_size=config.evaluate.batch_size,
-        label_map=LabelMap(description.options.labels_offset),
+        label_map=pipeline.LabelMap(description.options.labels_offset),
     )  # fmt: skip
     with pipeline.naming_shards(folder, data), _naming_sizes(folder, data, split, pixels):
         yield from inference.batch_logits(predict, batches)
@@ -281,7 +280,7 @@ def _naming_sizes(folder: Path, data: Manifest, split: Split, pixels: ImageSpec)
 
 
 def _require_sizes(file: Path, images: Iterable[bytes], pixels: ImageSpec) -> None:
-    for number, each in enumerate(map(header, images)):
+    for number, each in enumerate(map(decode.header, images)):
         if each and (each.height, each.width) != (pixels.height or each.height, pixels.width or each.width):
             raise DataError(
                 f"{file} record {number}: {each.width} x {each.height} pixels, the model takes "

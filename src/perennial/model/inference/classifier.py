@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from perennial.base.choices import UNKNOWN, Transparency
 from perennial.base.errors import ConfigError, DataError, QualityError
-from perennial.data.images import BadImage, Refused
-from perennial.data.images.header import header
+from perennial.data.images import BadImage, Refused, decode
 from perennial.model.inference import image_inputs
 from perennial.model.inference.image_inputs import ImageInput, ImageSource, PixelBudget
 
@@ -324,7 +323,7 @@ class Classifier:
 
     def _pixels(self, encoded: bytes) -> int:
         """The number of pixels of an image, after a check of its size."""
-        found = header(encoded)
+        found = decode.header(encoded)
         if found is None:  # the decoder gives the reason
             return 0
         for side, expected in zip((found.height, found.width), self.image_size, strict=True):

@@ -28,7 +28,6 @@ from perennial.base.errors import ConfigError, DataError
 from perennial.data.datasets.own.names import is_document_name
 from perennial.data.images import MOST_PIXELS, BadImage, Refused, accept, check_size, decode, png
 from perennial.data.images.decode import PILLOW_ERRORS
-from perennial.data.images.header import header
 
 STDIN = "-"
 MOST_BYTES = 768 << 20  # of a file; MOST_PIXELS of 16 bits without compression take less
@@ -281,7 +280,7 @@ def _decodable(content: bytes, transparency: Transparency) -> bytes:
 
 def limited(encoded: bytes, budget: PixelBudget, max_side: int | None) -> bytes:
     """Reduce an encoded image as convert reduces those of records; a damaged one is left to the model."""
-    found = header(encoded)
+    found = decode.header(encoded)
     if max_side is None or found is None or max(found.height, found.width) <= max_side:
         return encoded
     with budget.reserve(found.height * found.width), suppress(*PILLOW_ERRORS):

@@ -12,7 +12,6 @@ from perennial.base.config import Config
 from perennial.base.devices.cluster import Worker
 from perennial.data.preprocessing import ImageSpec
 from perennial.data.records import manifest, pipeline
-from perennial.data.records.label_map import LabelMap
 from perennial.data.records.manifest import Manifest
 from perennial.model import models
 from perennial.model.evaluation import inference, scoring
@@ -43,9 +42,9 @@ class Assembly:
     worker: Worker | None
 
     @cached_property
-    def label_map(self) -> LabelMap:
+    def label_map(self) -> pipeline.LabelMap:
         """Which classes the model has."""
-        return LabelMap(self.config.model.labels_offset)
+        return pipeline.LabelMap(self.config.model.labels_offset)
 
     @cached_property
     def per_class(self) -> list[int]:

@@ -21,7 +21,6 @@ from perennial.base.config.training import AugmentationConfig, TrainConfig
 from perennial.data.preprocessing import ImageSpec, mixing, photographs, randomness
 from perennial.data.preprocessing.photographs import UNCONVERTED
 from perennial.data.records import pipeline
-from perennial.data.records.label_map import LabelMap
 from perennial.data.records.manifest import Manifest, Shard
 from perennial.model.training import cache
 from perennial.model.training.cache import Table
@@ -68,7 +67,7 @@ class Input:
         pixels: ImageSpec,
         config: TrainConfig,
         *,
-        label_map: LabelMap,
+        label_map: pipeline.LabelMap,
         answers: Answers | None = None,
     ) -> None:
         """Decode the images into memory, if they have one size and fit; `answers`: of the teacher, in order."""

@@ -20,7 +20,6 @@ from perennial.base.documents import JsonFile
 from perennial.base.errors import ConfigError, DataError, PerennialError, QualityError
 from perennial.base.processes import locks, process
 from perennial.data.records import manifest, pipeline
-from perennial.data.records.label_map import LabelMap
 from perennial.model import export_layout
 from perennial.model.evaluation import inference, scoring
 from perennial.model.evaluation.scoring import Scores
@@ -149,7 +148,7 @@ class CheckpointScorer:
             self.split,
             description.pixels,
             batch_size=self._batch_size,
-            label_map=LabelMap(description.options.labels_offset),
+            label_map=pipeline.LabelMap(description.options.labels_offset),
             # TensorFlow discards the cache of a dataset that is not read to the end.
             cache_mb=0 if self.partial else self._memory_mb,
         ).take(math.ceil(self.examples / self._batch_size))

@@ -19,7 +19,6 @@ from perennial.base import documents, files
 from perennial.base.errors import ConfigError
 from perennial.data.preprocessing.photographs import UNCONVERTED
 from perennial.data.records import pipeline
-from perennial.data.records.label_map import LabelMap
 from perennial.data.records.manifest import Manifest
 from perennial.data.tfrecord.label_arrays import LabelArray
 from perennial.model import tasks
@@ -35,7 +34,7 @@ CERTAIN = 1e6  # logit
 Answers = NDArray[np.float32]
 
 
-def answers(export: Path, records: Path, data: Manifest, label_map: LabelMap, folder: Path) -> Answers:
+def answers(export: Path, records: Path, data: Manifest, label_map: pipeline.LabelMap, folder: Path) -> Answers:
     """The teacher's logits for the training examples, in record order, float32 [N, classes of the model].
 
     Its export answers undistorted images, through its own preprocessing, however the training distorts them.

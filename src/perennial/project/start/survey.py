@@ -22,8 +22,7 @@ from perennial.data.archives import Member
 from perennial.data.datasets.own import tables
 from perennial.data.datasets.own.foreign import Read
 from perennial.data.datasets.own.split_folders import Layout
-from perennial.data.images import BadImage, Image, Refused, accept
-from perennial.data.images.header import header
+from perennial.data.images import BadImage, Image, Refused, accept, decode
 from perennial.project.start import proposals
 from perennial.project.start.candidates import Named
 
@@ -176,7 +175,7 @@ def _survey(path: Path, classes: Layout, read: Read) -> Survey:
         formats[accept.format_name(content)] += 1
         sides.append(min(image.height, image.width))
         pixels.append(image.height * image.width)
-        colours.add((shown := header(image.encoded)) is not None and shown.size[2] == 1)
+        colours.add((shown := decode.header(image.encoded)) is not None and shown.size[2] == 1)
         hidden += image.hidden
     if not sides:
         name, reason = next(iter(unreadable.items()))
@@ -200,7 +199,7 @@ def _survey(path: Path, classes: Layout, read: Read) -> Survey:
 def _sampled(content: bytes) -> Image | BadImage:
     """An image as convert makes it; damage in the pixels of a JPEG that is kept is not detected."""
     try:
-        kept, found = accept.is_kept(content), header(content)
+        kept, found = accept.is_kept(content), decode.header(content)
     except Refused as error:
         return BadImage(filename="", reason=str(error))
     if kept and found:

@@ -19,8 +19,7 @@ from perennial.data.archives.safety import IS_LFS, LFS
 from perennial.data.datasets.dataset import Examples
 from perennial.data.datasets.own.class_lists import MOST_TEXTS, Texts
 from perennial.data.datasets.own.split_folders import said_of_several
-from perennial.data.images import BadImage, Image, accept
-from perennial.data.images.header import header
+from perennial.data.images import BadImage, Image, accept, decode
 from perennial.data.tfrecord import example, framing, label_arrays
 
 log = logging.getLogger(__name__)
@@ -138,7 +137,7 @@ def _images(
 def _image(record: bytes, where: str, transparency: Transparency) -> Image | BadImage:
     features = example.features_of(record)
     encoded = _value(features, "bytes_list", IMAGE_KEYS)
-    found = header(encoded)
+    found = decode.header(encoded)
     if found is None:
         other = accept.accepted(encoded, where, transparency)
         return other if isinstance(other, BadImage) else other._replace(filename=_filename(features))
