@@ -62,10 +62,11 @@ def convert(config: Config) -> None:
         shards = _shards(config, source, kept)
         with outputs.new_folder(config.paths.records, "convert") as folder:
             splits, lost = _write(folder, config, source, shards, small=small)
-            rejected = sorted(lost.files, key=lambda bad: bad.filename)
+            every = (bad for found in lost.files.values() for bad in found.values())
+            rejected = sorted(every, key=lambda bad: bad.filename)
             _require_wanted(config, rejected, sum(len(shard.indices) for shard in shards))
             if rejected:
-                left = {split: np.setdiff1d(found, lost.indices[split]) for split, found in kept.items()}
+                left = {split: np.setdiff1d(found, list(lost.files[split])) for split, found in kept.items()}
                 _require_left(source, kept, left, rejected)
             if lost.hidden:
                 log.warning(
@@ -140,8 +141,9 @@ def _shards(config: Config, source: Source, kept: Indices) -> list[PlannedShard]
 class Lost:
     """What the records lack."""
 
-    files: list[BadImage] = field(default_factory=list)  # rejected
-    indices: dict[Split, list[int]] = field(default_factory=lambda: defaultdict(list))  # of these, by source
+    files: dict[Split, dict[int, BadImage]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )  # rejected, by source
     hidden: list[str] = field(default_factory=list)  # files whose picture was in the dropped alpha channel
 
 
@@ -185,8 +187,7 @@ def _write(
 
 def _noting(parts: Iterable[Encoded], lost: Lost, split: Split, examples: Examples) -> Iterator[Encoded]:
     for part in parts:
-        lost.files.extend(part.rejected)
-        lost.indices[split].extend(part.rejected_indices)
+        lost.files[split].update(part.rejected)
         lost.hidden.extend(part.hidden)
         yield sharding.completed(part, examples)
 

@@ -34,34 +34,27 @@ def download(config: Config, limits: TransferLimits = LIMITS) -> None:
     Verified, partial and manually added files are kept in `<work>/downloads/<data set>/`. A data set of your
     own is collected from `dataset.url`, as pins/source.json pins it, or from `dataset.path`.
     """
-    dataset = datasets.of(config.dataset)
-    if config.dataset.url is not None:
-        with outputs.new_folder(config.paths.raw, "download") as raw:
-            collect_source(config, raw, limits)
-            collect_labels(raw)
-        return
-    if dataset.collect is not None:
-        with outputs.new_folder(config.paths.raw, "download") as raw:
-            dataset.collect(config.dataset.path, raw)
-            collect_labels(raw)
-        log.info("collected %s from %s", config.dataset.name, config.dataset.path)
-        return
-    if config.dataset.digests == "record" and not config.dataset.base_url:
+    dataset, options = datasets.of(config.dataset), config.dataset
+    collected = options.url is not None or dataset.collect is not None
+    if not collected and options.digests == "record" and not options.base_url:
         raise ConfigError(
             "dataset.digests: record needs dataset.base_url; the built-in mirrors have pinned digests"
         )
-    if not dataset.files:
-        with outputs.new_folder(config.paths.raw, "download") as raw:
-            (raw / MADE).write_text(f"{config.dataset.name} makes its images itself.\n", encoding="utf-8")
-            collect_labels(raw)
-        log.info("%s makes its images itself: there is nothing to download", config.dataset.name)
-        return
-    found = _fetched(config, dataset, limits)
+    fetched = [] if collected or not dataset.files else _fetched(config, dataset, limits)
     with outputs.new_folder(config.paths.raw, "download") as raw:
-        for file in found:
+        if options.url is not None:
+            collect_source(config, raw, limits)
+        elif dataset.collect is not None:
+            dataset.collect(options.path, raw)
+            log.info("collected %s from %s", options.name, options.path)
+        elif not fetched:
+            (raw / MADE).write_text(f"{options.name} makes its images itself.\n", encoding="utf-8")
+            log.info("%s makes its images itself: there is nothing to download", options.name)
+        for file in fetched:
             _link(file, raw / file.name)
         collect_labels(raw)
-    log.info("downloaded %s: %d files", config.dataset.name, len(found))
+    if fetched:
+        log.info("downloaded %s: %d files", options.name, len(fetched))
 
 
 def _fetched(config: Config, dataset: Dataset, limits: TransferLimits) -> list[Path]:

@@ -1,7 +1,7 @@
 """Gate stage: decide whether the new model may replace the champion. A rejection is a result, not a failure."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,6 @@ from perennial.model.evaluation.results import (
     UnbiasedScore,
 )
 from perennial.release.gate import champion_rules, own_limits, traffic_labels
-from perennial.release.gate.checks import Judged
 from perennial.release.gate.own_limits import Candidate
 from perennial.release.registry import verdict
 
@@ -99,7 +98,9 @@ def decide(candidate: Candidate, champion: Champion | None, limits: GateConfig, 
         elif new and compared and limits.false_share is not None:
             state = champion_rules.budget(champion)
             spent = {"budget": {**state._asdict(), "level": state.level(limits)}}
-    judged = list(_checks(candidate, champion, compared, limits))
+    judged = list(own_limits.of_candidate(candidate, limits))
+    if champion is not None and candidate.scores is not None:
+        judged += champion_rules.against_champion(candidate, champion, compared, limits)
     failed = [rule.reason for rule in judged if not rule.check.passed]
     kept = [rule.reason for rule in judged]
     if champion is None:
@@ -129,14 +130,6 @@ def _against(
     p, p_true = champion.p[numbers], champion.p_true[numbers]
     scores = comparison.scores(labels, right, p, p_true, classes=classes, bins=bins)
     return scores, comparison.compare(top, champion)
-
-
-def _checks(
-    candidate: Candidate, champion: Champion | None, compared: Comparison | None, limits: GateConfig
-) -> Iterator[Judged]:
-    yield from own_limits.of_candidate(candidate, limits)
-    if champion is not None and candidate.scores is not None:
-        yield from champion_rules.against_champion(candidate, champion, compared, limits)
 
 
 def _recorded(candidate: Candidate) -> CandidateRecord:

@@ -38,7 +38,7 @@ def test_records_and_labels_come_in_the_order_of_the_chunk(numbers):
 def test_a_file_that_is_no_image_gives_no_record_and_no_label():
     found = encode(2, 3, 4)
     assert (len(data_in(found.records)), found.labels.tolist()) == (2, [0, 0])
-    assert (found.rejected, found.rejected_indices) == ([BAD], [3])
+    assert found.rejected == {3: BAD}
 
 
 def files_of_images(numbers):
@@ -84,25 +84,13 @@ def test_rows_of_a_table_give_the_records_of_their_images(tmp_path):
     assert (data_in(found.records), found.labels.tolist()) == (expected, (numbers % 10).tolist())
 
 
-@pytest.fixture
-def written(tmp_path):
-    """What is said of a shard of two parts, and the shard."""
+def test_a_shard_holds_its_parts_in_their_order_and_its_entry_is_what_is_true_of_the_file(tmp_path):
     part = sharding.write_shard(tmp_path / "a.tfrecord", iter([encode(0, 1, 3), encode(4)]), 3)
-    return part.shards[0], part.per_class, (tmp_path / "a.tfrecord").read_bytes()
-
-
-def test_a_shard_holds_its_parts_in_their_order(written):
-    assert data_in(written[2]) == [datum(PIXELS[number], number % 2) for number in (0, 1, 4)]
-
-
-def test_the_entry_of_a_shard_is_what_is_true_of_the_file(written):
-    entry, _, content = written
+    content, (entry,) = (tmp_path / "a.tfrecord").read_bytes(), part.shards
+    assert data_in(content) == [datum(PIXELS[number], number % 2) for number in (0, 1, 4)]
     assert (entry.file, entry.examples, entry.bytes) == ("a.tfrecord", 3, len(content))
     assert entry.sha256 == hashlib.sha256(content).hexdigest()
-
-
-def test_the_examples_of_each_class_are_counted_also_of_those_without(written):
-    assert written[1] == [2, 1, 0]
+    assert part.per_class == [2, 1, 0]  # also of a class without examples
 
 
 def test_a_shard_that_the_disk_does_not_take_is_named(tmp_path):

@@ -25,13 +25,6 @@ WEIGHT, CUT_WEIGHT, CUTS, ROW, COLUMN = MIXING_DRAWS = range(5)
 QUANTILES = 4096  # equally likely weights that stand for a Beta distribution
 
 
-class Rectangle(NamedTuple):
-    """Rows and columns of a rectangle in each image, as far as it is inside: bool [N, height, width, 1]."""
-
-    inside: tf.Tensor
-    share: tf.Tensor  # of the image's area, float32 [N]
-
-
 class Mixed(NamedTuple):
     """Mixed images, and the share of each image's own content."""
 
@@ -49,7 +42,7 @@ def erase(images: tf.Tensor, keys: tf.Tensor, *, probability: float) -> tf.Tenso
     top = draws.uniform(ERASED_ROW) * (height - high)
     left = draws.uniform(ERASED_COLUMN) * (width - wide)
     chosen = draws.uniform(ERASED) < probability
-    found = rectangle(images, (top, top + high), (left, left + wide)).inside
+    found = rectangle(images, (top, top + high), (left, left + wide))
     mean = tf.reduce_mean(images, axis=(1, 2), keepdims=True)
     return tf.where(found & tf.reshape(chosen, (-1, 1, 1, 1)), mean, images)
 
@@ -67,7 +60,9 @@ def mix(
     if cutmix is not None:
         own = tf.gather(tf.constant(weights(cutmix)), draws.integers(CUT_WEIGHT, QUANTILES))
         found = _patch(images, own, draws)
-        cut = Mixed(tf.where(found.inside, others, images), 1.0 - found.share)
+        cut = Mixed(
+            tf.where(found, others, images), 1.0 - tf.reduce_mean(tf.cast(found, tf.float32), (1, 2, 3))
+        )
     if blended is None or cut is None:
         return blended or cut or Mixed(images, tf.ones(tf.shape(keys)[:1]))
     cuts = draws.coin(CUTS)
@@ -75,7 +70,7 @@ def mix(
     return Mixed(tf.where(chosen, cut.images, blended.images), tf.where(cuts, cut.own, blended.own))
 
 
-def _patch(images: tf.Tensor, own: tf.Tensor, draws: Draws) -> Rectangle:
+def _patch(images: tf.Tensor, own: tf.Tensor, draws: Draws) -> tf.Tensor:
     """A rectangle with the share 1 - own of the area, the image's aspect ratio, and a random center."""
     sides = tf.sqrt(1.0 - own)
     spans = []
@@ -88,8 +83,11 @@ def _patch(images: tf.Tensor, own: tf.Tensor, draws: Draws) -> Rectangle:
 
 def rectangle(
     images: tf.Tensor, rows: tuple[tf.Tensor, tf.Tensor], columns: tuple[tf.Tensor, tf.Tensor]
-) -> Rectangle:
-    """The pixels from the first to before the second bound, float32 [N] each, rounded down."""
+) -> tf.Tensor:
+    """A rectangle in each image, as far as it is inside: bool [N, height, width, 1].
+
+    It has the pixels from the first to before the second bound, float32 [N] each, rounded down.
+    """
     masks = []
     for length, (begin, end) in zip(spatial_size(images), (rows, columns), strict=True):
         indices = tf.range(length, dtype=tf.int32)[None]
@@ -97,8 +95,7 @@ def rectangle(
             (indices >= tf.cast(tf.floor(begin), tf.int32)[:, None])
             & (indices < tf.cast(tf.floor(end), tf.int32)[:, None])
         )
-    inside = masks[0][:, :, None] & masks[1][:, None, :]
-    return Rectangle(inside[..., None], tf.reduce_mean(tf.cast(inside, tf.float32), axis=(1, 2)))
+    return (masks[0][:, :, None] & masks[1][:, None, :])[..., None]
 
 
 def partners(positions: tf.Tensor, own: tf.Tensor) -> tf.Tensor:

@@ -8,7 +8,7 @@ import hashlib
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -25,16 +25,7 @@ from perennial.data.tfrecord import label_arrays
 
 log = logging.getLogger(__name__)
 CHUNK_BYTES = 8 << 20  # image bytes that a process digests at once
-
-
-@dataclass(frozen=True, kw_only=True)
-class Search:
-    """Arguments shared by the processes that digest images."""
-
-    splits: Mapping[Split, Examples]
-    digests: frozenset[bytes]
-
-
+Search = tuple[Mapping[Split, Examples], frozenset[bytes]]  # where, and the digests that are looked for
 Block = tuple[Split, range]  # consecutive examples of a split
 
 
@@ -44,7 +35,7 @@ def kept(
     """The indices of examples neither whose source file nor whose file in a record is excluded."""
     chosen = {split: np.ones(len(each.labels), np.bool_) for split, each in source.splits.items()}
     if excluded.digests:
-        search = Search(splits=source.splits, digests=frozenset(map(bytes.fromhex, excluded.digests)))
+        search = source.splits, frozenset(map(bytes.fromhex, excluded.digests))
         blocks = [each for split, found in source.splits.items() for each in _blocks(split, found)]
         results = parallel_map.map_ordered(compute, matching, search, blocks, small=small)
         for (split, _), found in zip(blocks, results, strict=True):
@@ -74,9 +65,8 @@ def without(source: Source, indices: Mapping[Split, NDArray[np.int64]]) -> Sourc
 
 def matching(search: Search, block: Block) -> list[int]:
     """Find the indices of a block's excluded examples."""
-    split, indices = block
-    digests = _digests(search.splits[split], indices)
-    return sorted({index for index, digest in digests if digest in search.digests})
+    (splits, wanted), (split, indices) = search, block
+    return sorted({index for index, digest in _digests(splits[split], indices) if digest in wanted})
 
 
 def _digests(examples: Examples, indices: range) -> Iterator[tuple[int, bytes]]:

@@ -41,6 +41,8 @@ SLIM_NUMBERED: Mapping[str, Sequence[tuple[Split, Split, str, int]]] = {
     "imagenet": (("train", "train", "train", 1024), ("test", "validation", "validation", 128)),
     "visualwakewords": (("train", "train", "train.record", 100), ("test", "validation", "val.record", 10)),
 }
+# Split, split in the source, name of a file without its number, and the examples of each file.
+SlimSplit = tuple[Split, Split, str, list[list[int]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,65 +183,54 @@ def plan_slim(dataset: str, source: Source, *, fraction: float) -> list[PlannedS
     """Plan shards with TF-Slim's file names, splits and counts, for programs that expect them."""
     if any(examples.kinds is not None for examples in source.splits.values()):
         raise DataError("dataset.layout: slim takes no labelled images of traffic; set it to perennial")
-    if dataset in SLIM_WHOLE:
-        return [
-            PlannedShard(
-                name=f"{dataset}_{split}.tfrecord",
-                split=split,
-                source=split,
-                indices=np.arange(len(examples.labels)),
-            )
-            for split, examples in source.splits.items()
-        ]
-    if dataset in SLIM_NUMBERED:
-        return _plan_numbered(dataset, source)
     planned = []
-    for split, origin, indices in _slim_splits(dataset, source, fraction):
-        size = -(-len(indices) // SLIM_SHARDS)
-        for shard in range(SLIM_SHARDS):
-            name = f"{dataset}_{split}_{shard:05d}-of-{SLIM_SHARDS:05d}.tfrecord"
-            own = np.array(indices[shard * size : (shard + 1) * size], np.int64)
-            planned.append(PlannedShard(name=name, split=split, source=origin, indices=own))
+    if dataset in SLIM_WHOLE:
+        for split, examples in source.splits.items():
+            indices, name = np.arange(len(examples.labels)), f"{dataset}_{split}.tfrecord"
+            planned.append(PlannedShard(name=name, split=split, source=split, indices=indices))
+        return planned
+    numbered = dataset in SLIM_NUMBERED
+    found = _slim_numbered(dataset, source) if numbered else _slim_flowers(dataset, source, fraction)
+    for split, origin, name, shards in found:
+        for shard, own in enumerate(shards):
+            file, indices = name.format(f"{shard:05d}-of-{len(shards):05d}"), np.array(own, np.int64)
+            planned.append(PlannedShard(name=file, split=split, source=origin, indices=indices))
     return planned
 
 
-def _slim_splits(dataset: str, source: Source, fraction: float) -> Iterator[tuple[Split, Split, list[int]]]:
-    """Each split of slim's flowers, the split of the source that it comes from, and its examples there."""
+def _slim_flowers(dataset: str, source: Source, fraction: float) -> Iterator[SlimSplit]:
+    """Slim's flowers, and other images in their layout: shuffled, the first ones held out."""
     orders: dict[Split, list[int]] = {}
     for split, examples in source.splits.items():
         names = examples.names or range(len(examples.labels))
         orders[split] = sorted(range(len(names)), key=names.__getitem__)
         random.Random(0).shuffle(orders[split])  # noqa: S311 - slim's own split and seed
-    if set(orders) != {"train"}:
-        yield from ((split, split, orders[split]) for split in SPLITS if split in orders)
-        return
-    order = orders["train"]
-    held_out = SLIM_VALIDATION if dataset == "flowers" else round(len(order) * fraction)
-    if len(order) <= held_out:
-        raise DataError(
-            f"slim's layout needs more than {held_out} photographs: it holds {held_out} out for "
-            f"validation; the archive has {len(order)}"
-        )
-    yield "train", "train", order[held_out:]
-    if held_out:
-        yield "validation", "train", order[:held_out]
+    if set(orders) == {"train"}:
+        order = orders["train"]
+        held_out = SLIM_VALIDATION if dataset == "flowers" else round(len(order) * fraction)
+        if len(order) <= held_out:
+            raise DataError(
+                f"slim's layout needs more than {held_out} photographs: it holds {held_out} out for "
+                f"validation; the archive has {len(order)}"
+            )
+        orders = {"train": order[held_out:], **({"validation": order[:held_out]} if held_out else {})}
+    for split in (split for split in SPLITS if split in orders):
+        size, origin = -(-len(orders[split]) // SLIM_SHARDS), split if split in source.splits else "train"
+        shards = [orders[split][shard * size : (shard + 1) * size] for shard in range(SLIM_SHARDS)]
+        yield split, origin, f"{dataset}_{split}_{{}}.tfrecord", shards
 
 
-def _plan_numbered(dataset: str, source: Source) -> list[PlannedShard]:
-    """Plan slim's shards of ImageNet (shuffled, then split) or Visual Wake Words (dealt out in turn)."""
-    planned = []
-    for origin, split, name, shards in SLIM_NUMBERED[dataset]:
+def _slim_numbered(dataset: str, source: Source) -> Iterator[SlimSplit]:
+    """Slim's ImageNet (shuffled, then split) or Visual Wake Words (dealt out in turn)."""
+    for origin, split, name, count in SLIM_NUMBERED[dataset]:
         names = source.splits[origin].names
         order = sorted(range(len(names)), key=names.__getitem__)
-        dealt = [order[shard::shards] for shard in range(shards)]
+        shards = [order[shard::count] for shard in range(count)]
         if dataset == "imagenet":
             random.Random(SLIM_IMAGENET_SEED).shuffle(order)  # noqa: S311 - slim's own seed
-            bounds = [len(order) * shard // shards for shard in range(shards + 1)]
-            dealt = [order[start:stop] for start, stop in pairwise(bounds)]
-        for shard, own in enumerate(dealt):
-            file, indices = f"{name}-{shard:05d}-of-{shards:05d}", np.array(own, np.int64)
-            planned.append(PlannedShard(name=file, split=split, source=origin, indices=indices))
-    return planned
+            bounds = [len(order) * shard // count for shard in range(count + 1)]
+            shards = [order[start:stop] for start, stop in pairwise(bounds)]
+        yield split, origin, f"{name}-{{}}", shards
 
 
 def parts(shard: PlannedShard, examples: Examples, part_bytes: int) -> list[NDArray[np.int64]]:
@@ -260,8 +251,8 @@ class Encoded:
     pieces: list[bytes]
     originals: list[tuple[int, int]] = field(default_factory=list)  # of such a file: its piece, and its example
     labels: LabelArray  # of those records
-    rejected: list[BadImage]  # files that gave no record
-    rejected_indices: list[int] = field(default_factory=list)
+    # Files that gave no record, by the index of their example.
+    rejected: dict[int, BadImage] = field(default_factory=dict)
     hidden: list[str] = field(default_factory=list)  # files whose picture was in the dropped alpha channel
 
     @property
@@ -284,25 +275,20 @@ def encode(images: Mapping[Split, Images], part: ShardPart) -> Encoded:
         for pixels in read.batches(part.indices.tolist()):
             batches.append(bulk.frame_images(pixels, part.labels[done : done + len(pixels)]))
             done += len(pixels)
-        return Encoded(pieces=batches, labels=part.labels, rejected=[])
-    pieces, hidden = list[bytes](), list[str]()
-    rejected, lost, indices = list[BadImage](), list[int](), part.indices.tolist()
-    originals = list[tuple[int, int]]()
+        return Encoded(pieces=batches, labels=part.labels)
+    pieces, hidden, originals = list[bytes](), list[str](), list[tuple[int, int]]()
+    rejected, indices = dict[int, BadImage](), part.indices.tolist()
     for index, label, image in zip(indices, label_arrays.each(part.labels), read(indices), strict=True):
         if isinstance(image, BadImage):
-            rejected.append(image)
-            lost.append(index)
+            rejected[index] = image
         else:
             sides = example.around(image, label)
             before, after = framing.around(sides[0], image.encoded, sides[1])
             originals += [(len(pieces) + 1, index)] if image.original else []
             pieces += [before, image.encoded, after]
             hidden += [image.filename or "an image without a name"] if image.hidden else []
-    labels = part.labels[~np.isin(indices, lost)]
-    return Encoded(
-        pieces=pieces, originals=originals, labels=labels, rejected=rejected, rejected_indices=lost,
-        hidden=hidden,
-    )  # fmt: skip
+    labels = part.labels[~np.isin(indices, list(rejected))]
+    return Encoded(pieces=pieces, originals=originals, labels=labels, rejected=rejected, hidden=hidden)
 
 
 def completed(part: Encoded, examples: Examples) -> Encoded:

@@ -85,7 +85,7 @@ def write_records(
         if not len(numbers):
             return SplitManifest(examples=0, per_class=[0] * len(data.classes), shards=[])
         images = ((framing.frame(records.data(each)), labels[each, None]) for each in numbers.tolist())
-        encoded = (Encoded(pieces=[data], labels=label, rejected=[]) for data, label in images)
+        encoded = (Encoded(pieces=[data], labels=label) for data, label in images)
         return sharding.write_shard(file, encoded, len(data.classes))
 
     with files.new_folder(folder) as new:
