@@ -1,6 +1,5 @@
 """Conversion: what becomes of the raw files, and what is kept when it fails."""
 
-import contextlib
 import os
 import random
 import resource
@@ -14,14 +13,14 @@ import numpy as np
 import PIL.Image
 import pytest
 from support.raw import TEST_FROM, encoded
-from support.records import data_in, record
+from support.records import data_in
 
 from perennial.base import documents, files
 from perennial.base.choices import SPLITS
-from perennial.base.errors import DataError, PerennialError
+from perennial.base.errors import DataError
 from perennial.data.datasets import DATASETS
-from perennial.data.images import decode, png
-from perennial.data.images.header import header
+from perennial.data.images import decode
+from perennial.data.images.decode import header
 from perennial.data.records import manifest
 from perennial.data.tfrecord import example
 from perennial.data.validation import integrity
@@ -298,43 +297,13 @@ def test_larger_images_are_reduced_where_that_is_chosen(load, pictures):
     assert integrity.check(pictures.paths.records).problems == []
 
 
-def labelled(label, image):
-    return record(image=[image], label=[label])
-
-
-BLACK = png.encode(np.zeros((2, 2), np.uint8))
-HOSTILE = {
-    "a huge label": {"train.tfrecord": labelled(2**62, BLACK) * 9},
-    "labels of two lines that are one": {
-        "train.tfrecord": labelled(0, BLACK) * 9,
-        "labels.txt": "0:a\u2028b\n".encode(),
-    },
-    "no image that is one": {"train.tfrecord": labelled(0, b"no image") * 9},
-}
-
-
-@pytest.fixture
-def little_memory():
-    """Room for another GB, so that what asks for all there is harms nobody."""
-    limits = resource.getrlimit(resource.RLIMIT_AS)
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), limits[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_AS, limits)
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("on_bad_image", ["fail", "skip"])
-@pytest.mark.usefixtures("little_memory")
-def test_hostile_records_are_converted_or_refused_with_a_message(load, name, on_bad_image):
-    config = load(**{"dataset.name": "tfrecord", "dataset.on_bad_image": on_bad_image})
-    for file, body in HOSTILE[name].items():
-        files.write_bytes(config.paths.raw / file, body)
-    with contextlib.suppress(PerennialError):
-        convert(config)
-
-
 @pytest.mark.parametrize("name", sorted(DATASETS))
 def test_a_missing_raw_folder_is_reported_with_what_fetches_it(load, name):
     with pytest.raises(DataError, match=r"`dvc repro download` fetches (it|them)"):
         convert(load(**{"dataset.name": name}))
+
+
+def test_a_raw_file_whose_name_is_not_utf8_is_refused(small):
+    (small.paths.raw / os.fsdecode(b"\xff.gz")).write_bytes(b"x")
+    with pytest.raises(DataError, match="UTF-8"):
+        convert(small)

@@ -198,3 +198,21 @@ def test_a_file_that_is_a_link_is_copied_so_that_the_original_stays_apart(load, 
     KEPT.symlink_to(original)
     download(config)
     assert (original.stat().st_nlink, RAW.read_bytes()) == (1, CONTENT)
+
+
+NOT_UTF8 = os.fsdecode(b"\xff")
+NAMES = dict.fromkeys((f"cat/{NOT_UTF8}.jpg", f"{NOT_UTF8}/1.jpg", f"{NOT_UTF8}.txt"), "UTF-8")
+NAMES |= {name: repr(name) for name in ("cat/.1.jpg", ".secret")} | {".c/1.jpg": "'.c'"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_that_is_hidden_or_not_utf8_is_refused_in_characters_that_are(pictures, name):
+    files.write_bytes(Path(pictures.dataset.path, name), b"x")
+    assert NAMES[name] in str(refusal(pictures, DataError)).encode().decode()
+
+
+def test_tfrecords_whose_names_are_not_utf8_are_refused(load):
+    Path("records").mkdir()
+    Path("records", f"{NOT_UTF8}_train.tfrecord").write_bytes(b"x")
+    config = load(**{"dataset.name": "tfrecord", "dataset.path": "records"})
+    assert "UTF-8" in str(refusal(config, DataError)).encode().decode()

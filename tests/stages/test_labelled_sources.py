@@ -17,7 +17,7 @@ from perennial.base.project.pins import SourcePin
 from perennial.data.datasets import cifar10
 from perennial.data.datasets.readers import labelled
 from perennial.data.datasets.readers.labelled import Label
-from perennial.data.images.header import header
+from perennial.data.images.decode import header
 from perennial.data.records import columns, manifest
 from perennial.data.sources import pin
 from perennial.data.tfrecord import example
@@ -160,21 +160,6 @@ def test_labelled_images_reach_the_split_of_their_reason_and_the_others_stay_byt
     assert reasons.count("random") == list(after.split.values()).count("test")
 
 
-def test_no_example_moves_when_more_are_labelled(source):
-    config, name, _ = source
-    add(20, name)
-    before = read(config)
-    add(60, name)
-    after = read(config)
-    assert before.split == {each: after.split[each] for each in before.split}
-
-
-def test_chosen_images_only_train(source):
-    config, name, _ = source
-    images, _ = add(12, name, "margin")
-    assert read(config).split == dict.fromkeys(images, "train")
-
-
 @pytest.mark.parametrize("named", ["file", "record"])
 def test_a_forgotten_image_is_left_out_even_if_its_row_is_merged_later(source, named):
     config, name, _ = source
@@ -192,13 +177,6 @@ def test_a_class_that_a_built_in_data_set_does_not_have_is_refused(load, make):
     add(3, "gnu")
     with pytest.raises(DataError, match=r"labels/labels.csv: 'gnu' is none of the 10 classes of \w+; correct"):
         read(config)
-
-
-def test_a_class_that_the_records_of_ones_own_lack_comes_last(load):
-    config = tfrecords(load)
-    add(3, "gnu")
-    read(config)
-    assert manifest.load(config.paths.records).classes == ["cat", "dog", "owl", "gnu"]
 
 
 def test_several_labels_are_refused_where_an_image_has_one(load):

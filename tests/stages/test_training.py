@@ -13,7 +13,6 @@ from tensorflow.python.framework import config as framework
 from perennial.base import documents
 from perennial.base.errors import ConfigError, DataError
 from perennial.data.records import manifest, pipeline
-from perennial.data.records.label_map import LabelMap
 from perennial.model.evaluation import inference
 from perennial.model.models import model_folder
 from perennial.stages.evaluate import evaluate
@@ -48,7 +47,7 @@ def exact(digits, tmp_path_factory):
 def answers(outcome, split):
     """The logits of the model that was written, and the labels, of all examples of a split."""
     model, description = model_folder.load(outcome.config.paths.model)
-    folder, label_map = outcome.config.paths.records, LabelMap(outcome.config.model.labels_offset)
+    folder, label_map = outcome.config.paths.records, pipeline.LabelMap(outcome.config.model.labels_offset)
     batches = pipeline.batches(
         folder, manifest.load(folder), split, description.pixels,
         batch_size=100, label_map=label_map, cache_mb=0,

@@ -77,12 +77,9 @@ def test_a_picture_in_the_alpha_channel_is_noticed(content):
 
 @pytest.mark.parametrize("content", (HIDDEN | KEYS).values(), ids=HIDDEN | KEYS)
 def test_transparent_pixels_become_white(content):
-    found = array(decoded(accepted(content, "a", "white").encoded))
-    assert (found == ON_WHITE[..., None]).all()
-    assert (
-        image_inputs.to_encoded(content, image_inputs.PixelBudget(), "white")
-        == accepted(content, "a", "white").encoded
-    )
+    encoded = accepted(content, "a", "white").encoded
+    assert (array(decoded(encoded)) == ON_WHITE[..., None]).all()
+    assert image_inputs.to_encoded(content, image_inputs.PixelBudget(), "white") == encoded
 
 
 def test_half_transparent_pixels_are_mixed_with_white():
@@ -107,10 +104,9 @@ def test_an_opaque_image_and_one_with_colours_are_not_hidden():
     assert [accepted(saved(each, "PNG"), "a").hidden for each in (colours, opaque)] == [False, False]
 
 
-@pytest.mark.parametrize("content", HIDDEN.values(), ids=HIDDEN)
-def test_an_image_of_a_record_is_composited_where_it_is_a_png(content):
-    if not content.startswith(b"\x89PNG"):
-        return
+@pytest.mark.parametrize("name", [name for name in HIDDEN if name != "WebP"])
+def test_an_image_of_a_record_is_composited_where_it_is_a_png(name):
+    content = HIDDEN[name]
     image = Image(encoded=content, format="png", height=SIDE, width=SIDE)
     dropped, white = (accept.for_record(image, "a", each) for each in ("drop", "white"))
     assert (dropped.encoded, dropped.hidden) == (content, True)

@@ -25,9 +25,7 @@ def opened(content):
 @pytest.mark.parametrize("mode", ["L", "RGB"])
 def test_the_longer_side_is_at_most_as_asked(kind, name, mode):
     image = accept.accepted(encoded(mode, kind), "a")
-    assert isinstance(image, Image)
     found = accept.limited(image, 64)
-    assert isinstance(found, Image)
     picture = opened(found.encoded)
     assert (found.format, found.height, found.width) == (name, 48, 64)
     assert (picture.format, picture.mode, picture.size) == (kind, mode, (64, 48))
@@ -40,16 +38,13 @@ def test_a_rotated_photograph_is_reduced_upright():
     exif = PIL.Image.Exif()
     exif[0x0112] = 6
     image = accept.accepted(encoded("RGB", "JPEG", exif=exif), "a")
-    assert isinstance(image, Image)
     found = accept.limited(image, 80)
-    assert isinstance(found, Image)
     assert (found.height, found.width) == opened(found.encoded).size[::-1] == (80, 60)
 
 
 @pytest.mark.parametrize("most", [400, 5000])
 def test_an_image_that_is_no_larger_keeps_its_bytes(most):
     image = accept.accepted(encoded("RGB", "JPEG"), "a")
-    assert isinstance(image, Image)
     assert accept.limited(image, most) is image
     assert accept.smaller(image.encoded, most) is image.encoded
 
@@ -61,10 +56,7 @@ def test_the_shorter_side_has_a_pixel_at_least():
 
 def test_areas_are_those_in_the_reduced_image():
     image = accept.accepted(encoded("RGB", "PNG"), "a")
-    assert isinstance(image, Image)
     found = accept.limited(image._replace(annotations=Annotations(areas=(400.0,))), 100)
-    assert isinstance(found, Image)
-    assert found.annotations is not None
     assert found.annotations.areas == (25.0,)
 
 

@@ -6,6 +6,7 @@ import io
 import numpy as np
 import PIL.Image
 import pytest
+import tensorflow as tf
 
 from perennial.data.images import png
 
@@ -24,6 +25,8 @@ def test_pixels_come_back_as_they_were(shape):
     with PIL.Image.open(io.BytesIO(png.encode(image(*shape)))) as opened:
         assert np.array_equal(np.asarray(opened), image(*shape))
         assert (opened.format, opened.mode) == ("PNG", "RGB" if len(shape) == 3 else "L")
+    decoded = tf.io.decode_image(png.encode(image(*shape)), expand_animations=False)
+    assert np.array_equal(decoded.numpy().reshape(shape), image(*shape))
 
 
 def test_an_image_gives_the_same_bytes_on_every_machine():

@@ -1,5 +1,7 @@
 """Sums over images, and a fingerprint of each."""
 
+import io
+
 import numpy as np
 import PIL.Image
 import pytest
@@ -45,33 +47,6 @@ def test_an_image_of_pillow_counts_as_its_pixels_do(batch):
     assert np.array_equal(one.brightness, other.brightness)
 
 
-@pytest.mark.parametrize(
-    "shape", [(6, 5, 1), (6, 5, 3), (150, 130, 3), (600, 500, 1), (1, 70_000, 1), (90_000, 2, 3)]
-)
-def test_an_image_of_pillow_has_the_digest_of_its_pixels(shape):
-    pixels = RNG.integers(0, 256, shape, np.uint8)
-    _, found = statistics.of_image(pillow(pixels))
-    assert found.digests.tolist() == [digest(pixels)]
-
-
-@pytest.mark.fast_rows("shape0", "shape1", "shape4")
-@pytest.mark.parametrize(
-    "shape", [(150, 130, 3), (600, 500, 1), (1, 300_000, 1), (300_000, 1, 1), (3, 90_000, 3)]
-)
-def test_a_large_image_is_about_as_bright_as_its_pixels(shape):
-    pixels = RNG.integers(0, 256, shape, np.uint8)
-    found, _ = statistics.of_image(pillow(pixels))
-    assert abs(int(found.brightness.argmax()) - int(pixels.mean() * BRIGHTNESS_BINS / 256)) <= 1
-
-
-@each_kind
-def test_fingerprints_come_in_the_order_of_the_images(batch):
-    _, together = statistics.of_batch(batch)
-    alone = [statistics.of_batch(batch[number : number + 1])[1] for number in range(len(batch))]
-    assert together.digests.tolist() == [each.digests[0].tolist() for each in alone]
-    assert together.hashes.tolist() == [each.hashes[0].tolist() for each in alone]
-
-
 @pytest.mark.parametrize("shape", [(2, 6, 1), (6, 2, 1), (3, 4, 1), (2, 2, 3), (1, 4, 3)])
 def test_images_of_another_size_have_other_digests(shape):
     assert digest(np.zeros(shape, np.uint8)) != digest(np.zeros((4, 3, 1), np.uint8))
@@ -100,3 +75,76 @@ def test_grey_and_coloured_images_are_counted_apart():
         1: (1, 256),
         3: (3, 256),
     }
+
+
+def scene(size=(200, 150), seed=0):
+    """A soft coloured picture: a few random patches, enlarged."""
+    patches = np.random.default_rng(seed).integers(0, 256, (6, 6, 3), np.uint8)
+    return PIL.Image.fromarray(patches).resize(size, PIL.Image.Resampling.BICUBIC)
+
+
+def as_jpeg(image, quality):
+    stream = io.BytesIO()
+    image.save(stream, "JPEG", quality=quality)
+    return PIL.Image.open(stream)
+
+
+def difference_hash(image):
+    return int(statistics.of_image(image)[1].hashes[0])
+
+
+def bits_between(one, other):
+    return (difference_hash(one) ^ difference_hash(other)).bit_count()
+
+
+CHANGES = {
+    "quality 50": lambda image: as_jpeg(image, 50),
+    "half as large": lambda image: image.resize((image.width // 2, image.height // 2)),
+    "brighter": lambda image: image.point(lambda value: min(value + 10, 255)),
+    "cropped": lambda image: image.crop((2, 1, image.width - 2, image.height - 1)),
+    "grey": lambda image: image.convert("L"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("seed", range(5))
+def test_a_changed_copy_differs_in_few_bits(change, seed):
+    assert bits_between(scene(seed=seed), CHANGES[change](scene(seed=seed))) <= 4
+
+
+def test_different_pictures_differ_in_many_bits():
+    assert min(bits_between(scene(seed=0), scene(seed=seed)) for seed in range(1, 20)) > 8
+
+
+@pytest.mark.parametrize("shape", [(28, 28, 1), (32, 32, 3), (8, 9, 1), (1, 1, 3), (5, 7, 3), (3, 40, 1)])
+def test_one_image_has_the_fingerprint_that_it_has_in_a_batch(shape):
+    pixels = RNG.integers(0, 256, (20, *shape), np.uint8)
+    _, together = statistics.of_batch(pixels)
+    alone = [statistics.of_image(pillow(image))[1] for image in pixels]
+    assert together.digests.tolist() == [each.digests[0].tolist() for each in alone]
+    assert together.hashes.tolist() == [each.hashes[0] for each in alone]
+
+
+@pytest.mark.fast_rows("shape0", "shape1", "shape4")
+@pytest.mark.parametrize(
+    "shape", [(150, 130, 3), (600, 500, 1), (1, 300_000, 1), (300_000, 1, 1), (3, 90_000, 3)]
+)
+def test_a_large_image_has_the_digest_of_its_pixels_and_about_their_brightness(shape):
+    pixels = RNG.integers(0, 256, shape, np.uint8)
+    counted, found = statistics.of_image(pillow(pixels))
+    assert found.digests.tolist() == [digest(pixels)]
+    assert abs(int(counted.brightness.argmax()) - int(pixels.mean() * BRIGHTNESS_BINS / 256)) <= 1
+
+
+def test_bits_are_the_cells_whose_right_neighbour_is_brighter():
+    pixels = np.zeros((8, 9), np.uint8)
+    pixels[0, 1:] = 100  # the upper left pixel is darker than its neighbour
+    pixels[7, 8] = 100  # and so is the one left of the lower right corner
+    assert difference_hash(PIL.Image.fromarray(pixels)) == 1 << 63 | 1
+
+
+@pytest.mark.parametrize(("rise", "bits"), [(0, 0), (2, 0), (3, 8)])
+def test_a_rise_of_a_few_grey_levels_is_noise(rise, bits):
+    pixels = np.full((16, 18), 50, np.uint8)
+    pixels[:, 10:] += np.uint8(rise)
+    assert difference_hash(PIL.Image.fromarray(pixels)).bit_count() == bits

@@ -1,6 +1,5 @@
 """What images are judged on, against tf.image."""
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -49,12 +48,6 @@ def test_images_are_judged_as_published(name, shape, size, resize, pixels, image
 def test_some_preprocessings_train_on_what_they_judge(name, pixels, images):
     raw, way = images(2, 12, 12, 1), pixels(name, (12, 12, 1), image_size=8)
     assert (way.training(raw, tf.zeros((2, 2), tf.int32)).numpy() == way.evaluation(raw).numpy()).all()
-
-
-def test_rescale_maps_bytes_to_fractions(pixels):
-    every = tf.reshape(tf.range(256), (1, 16, 16, 1))
-    found = pixels("rescale", (16, 16, 1)).evaluation(tf.cast(every, tf.uint8)).numpy()
-    assert (found.ravel() == np.arange(256, dtype=np.float32) / np.float32(255)).all()
 
 
 @pytest.mark.parametrize("name", PREPROCESSING)

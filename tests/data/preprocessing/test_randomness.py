@@ -39,12 +39,6 @@ def test_every_seed_epoch_and_ordinal_has_a_key_of_its_own():
     assert len({key.tobytes() for key in np.concatenate(every)}) == 9 * 6
 
 
-def test_a_draw_does_not_depend_on_the_other_examples_or_draws():
-    together = Draws(keys(1, 2, tf.range(100)), 9).uniform(4).numpy()
-    alone = [Draws(keys(1, 2, tf.constant([ordinal])), 5).uniform(4).numpy()[0] for ordinal in (99, 0, 37)]
-    assert alone == [together[99], together[0], together[37]]
-
-
 def test_xla_draws_the_same():
     def draw(ordinals):
         return Draws(keys(1, 2, ordinals), 3).uniform(2)

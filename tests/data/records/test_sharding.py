@@ -95,18 +95,6 @@ def test_shards_of_their_own_number_hold_100_to_200_mb(count, image_bytes, shard
     assert sum(shard.split == "train" for shard in planned(given)) == shards
 
 
-def test_the_names_of_shards_say_which_of_how_many():
-    assert [shard.name for shard in planned(ALL, shards=2)][:2] == [
-        "pets_train_00000-of-00002.tfrecord",
-        "pets_train_00001-of-00002.tfrecord",
-    ]
-
-
-@pytest.mark.parametrize("shards", [1, 2, 7, 40, 99])
-def test_any_number_of_shards_holds_the_same_examples(shards):
-    assert numbers(planned(ALL, shards=shards), "train") == list(range(40))
-
-
 @pytest.mark.parametrize("chunk_bytes", [1, 250, 251, 1000, 10**9])
 def test_the_chunks_of_a_shard_hold_its_examples_in_their_order(chunk_bytes):
     given = source(train=examples(TWO), test=examples(TWO))
