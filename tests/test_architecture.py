@@ -39,18 +39,18 @@ LAYERS = (
 # Lines that a layer may have. A layer that needs more makes room first; numbers only fall.
 LINES = {
     "base": 9_065,
-    "data": 12_891,
-    "model": 12_239,
+    "data": 12_826,
+    "model": 12_232,
     "release": 5_421,
-    "stages": 1_279,
-    "live": 4_431,
+    "stages": 1_266,
+    "live": 4_430,
     "reports": 1_743,
     "orchestration": 5_584,
-    "project": 3_971,
+    "project": 3_970,
     "reproduce": 2_700,
     "cli": 3_368,
 }
-ALL_LINES = 63_302  # of src, tasks and flows
+ALL_LINES = 63_214  # of src, tasks and flows
 # Layers whose functions are imported by their bare name only if no other module has a function of that name.
 OWN_NAMES = ("model", "stages", "reports", "project", "reproduce", "cli")
 # Names for programs that use the package; nothing here does.
