@@ -65,7 +65,7 @@ def speed(deterministic: str) -> None:
             first.update(
                 first_step_at=time.time(),
                 first_update_s=now[1] - called,
-                before_s=called - process.started(),
+                before_s=called - process.STARTED,
                 parts=ready.parts,
             )
         if begin is None:

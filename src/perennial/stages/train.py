@@ -64,7 +64,7 @@ def train(
     with lost_worker_errors(worker):  # no worker may restore a checkpoint that the chief is about to remove
         trainer = parts.trainer(source, strategy, length, None if resumes else start)
     what = f"{config.model.name}: {trainer.model.count_params()} weights, {source}"
-    seconds = time.monotonic() - process.started()
+    seconds = time.monotonic() - process.STARTED
     log.info("training %s, at most %d steps; ready after %.1f s", what, length.steps, seconds)
     when = Triggers.configured(config, length, validates=data.validates)
     evaluator = Evaluator(

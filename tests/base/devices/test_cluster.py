@@ -136,7 +136,7 @@ def test_workers_meet_whichever_comes_last(late_s):
     met = threading.Barrier(len(late_s) + 1, timeout=LIMIT_S)
 
     def meet(worker):
-        cluster.rendezvous(worker, timeout_s=LIMIT_S)
+        cluster.rendezvous(worker)
         with socket.create_server(("127.0.0.1", port(worker))):  # as TensorFlow does
             met.wait()
 
@@ -159,23 +159,31 @@ def test_how_long_to_wait_can_be_set(pair, monkeypatch):
         cluster.rendezvous(pair[0])
 
 
-def test_an_unknown_host_is_named():
+@pytest.fixture
+def at_once(monkeypatch):
+    """Let nobody wait for others, or for a port."""
+    monkeypatch.setenv(cluster.WAIT, "0")
+    monkeypatch.setattr(cluster, "PORT_WAIT_S", 0)
+
+
+def test_an_unknown_host_is_named(at_once):
     worker = Worker(index=0, addresses=(f"127.0.0.1:{free_port()}", "no-such-host.invalid:2222"))
     with pytest.raises(Interrupted, match=r"worker 1 at no-such-host\.invalid:2222"):
-        cluster.rendezvous(worker, timeout_s=0)
+        cluster.rendezvous(worker)
 
 
-def test_a_port_that_is_taken_is_named(pair):
+def test_a_port_that_is_taken_is_named(pair, at_once):
     rule = f"port {port(pair[0])}"
     with socket.create_server(("127.0.0.1", port(pair[0]))), pytest.raises(ConfigError, match=rule):
-        cluster.rendezvous(pair[0], port_wait_s=0)
+        cluster.rendezvous(pair[0])
 
 
-def test_a_port_that_is_still_taken_is_waited_for(pair):
+def test_a_port_that_is_still_taken_is_waited_for(pair, monkeypatch):
+    monkeypatch.setenv(cluster.WAIT, "0")
     other = socket.create_server(("127.0.0.1", port(pair[0])))
     threading.Timer(0.2, other.close).start()
     with pytest.raises(Interrupted, match="worker 1"):
-        cluster.rendezvous(pair[0], timeout_s=0)
+        cluster.rendezvous(pair[0])
 
 
 def test_unreachable_names_only_workers_that_do_not_answer(pair):

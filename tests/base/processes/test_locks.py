@@ -36,8 +36,9 @@ def initialized(tmp_path_factory):
 
 @pytest.fixture(params=["plain", "dvc"])
 def checkout(request, tmp_path, monkeypatch, initialized):
-    """An empty folder to work in, with or without DVC."""
+    """An empty folder to work in, with or without DVC, where nobody waits for a lock."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(locks, "WAIT_S", 0)
     monkeypatch.delenv("DVC_STAGE", raising=False)
     if request.param == "dvc":
         shutil.copytree(initialized / ".dvc", ".dvc")
@@ -67,10 +68,8 @@ def hold(work="work of another params file"):
 @pytest.mark.parametrize("work", [".work", "work of another params file"])
 def test_a_second_stage_in_a_checkout_is_refused_and_the_first_is_named(checkout, work):
     with hold(work) as holder:
-        with (
-            pytest.raises(PerennialError, match=rf"\(convert, process {holder.pid}, lock "),
-            locks.stage(WORK, "train", timeout_s=0),
-        ):
+        named = rf"\(convert, process {holder.pid}, lock "
+        with pytest.raises(PerennialError, match=named), locks.stage(WORK, "train"):
             pass
         holder.kill()
 
@@ -78,23 +77,24 @@ def test_a_second_stage_in_a_checkout_is_refused_and_the_first_is_named(checkout
 def test_the_lock_of_a_killed_stage_is_free(checkout):
     with hold() as holder:
         holder.kill()
-    with locks.stage(WORK, "train", timeout_s=0):
+    with locks.stage(WORK, "train"):
         pass
 
 
 def test_the_lock_is_free_after_a_stage_that_failed(checkout):
-    with pytest.raises(KeyError), locks.stage(WORK, "convert", timeout_s=0):
+    with pytest.raises(KeyError), locks.stage(WORK, "convert"):
         raise KeyError
-    with locks.stage(WORK, "train", timeout_s=0):
+    with locks.stage(WORK, "train"):
         assert (WORK / "stage.lock").read_text() == f"train, process {os.getpid()}\n"
 
 
 def test_workers_that_train_together_may_share_a_checkout(checkout):
-    with locks.stage(WORK, "train", timeout_s=0), locks.stage(WORK, "train", 1, timeout_s=0):
+    with locks.stage(WORK, "train"), locks.stage(WORK, "train", 1):
         pass
 
 
-def test_a_second_stage_waits_for_the_first(checkout):
+def test_a_second_stage_waits_for_the_first(checkout, monkeypatch):
+    monkeypatch.setattr(locks, "WAIT_S", 30)
     order, held = [], threading.Event()
 
     def first():
@@ -124,13 +124,23 @@ def test_a_stage_that_dvc_did_not_start_keeps_dvc_out(checkout):
     assert Path("made").read_text() == "new\n"
 
 
-@pytest.mark.parametrize("does", ["read", "write"])
 @with_dvc
-def test_a_stage_is_refused_while_dvc_runs_one_that_reads_or_writes_here(checkout, does):
-    dvc = {"pid": os.getppid(), "cmd": "dvc repro"}
-    listed = {"read": {"read": {"a": [dvc]}}, "write": {"write": {"a": dvc}}}[does]
-    Path(".dvc/tmp/rwlock").write_text(json.dumps({"read": {}, "write": {}, **listed}))
-    with pytest.raises(PerennialError, match=str(os.getppid())), locks.stage(WORK, "train", timeout_s=0):
+@pytest.mark.parametrize("use", ["read", "write"])
+def test_dvc_keeps_a_stage_out_while_it_runs_one_of_this_pipeline_and_not_of_another(checkout, use):
+    for folder in (Path(), Path("pipelines/birds")):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in ("params.yaml", "dvc.yaml"):
+            (folder / name).touch()
+    user = {"pid": os.getppid(), "cmd": "dvc repro"}
+
+    def listed(path):
+        users = {str(Path(path).absolute()): [user] if use == "read" else user}
+        Path(".dvc/tmp/rwlock").write_text(json.dumps({use: users}))
+        return locks.stage(WORK, "train")
+
+    with pytest.raises(PerennialError, match=str(os.getppid())), listed("data"):
+        pass
+    with listed("pipelines/birds/data"):
         pass
 
 
@@ -144,7 +154,7 @@ def test_a_dvc_that_locks_by_hard_links_works_after_a_stage_and_keeps_one_out(ch
     dvc("status", "-q", check=True)
     lock.with_name("claim").write_text("dvc")
     lock.hardlink_to(lock.with_name("claim"))
-    with pytest.raises(PerennialError, match="a DVC command works"), locks.stage(WORK, "train", timeout_s=0):
+    with pytest.raises(PerennialError, match="a DVC command works"), locks.stage(WORK, "train"):
         pass
     assert lock.read_text() == "dvc"
 
@@ -152,22 +162,8 @@ def test_a_dvc_that_locks_by_hard_links_works_after_a_stage_and_keeps_one_out(ch
 @with_dvc
 def test_a_stage_that_dvc_started_leaves_dvcs_lock_alone(checkout, monkeypatch):
     monkeypatch.setenv("DVC_STAGE", "train")
-    with locks.stage(WORK, "train", timeout_s=0):
+    with locks.stage(WORK, "train"):
         dvc("status", "-q", check=True)
-
-
-@with_dvc
-@pytest.mark.parametrize("use", ["write", "read"])
-def test_a_stage_of_another_pipeline_that_dvc_runs_is_no_obstacle(checkout, use):
-    for folder in (Path(), Path("pipelines/birds")):
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in ("params.yaml", "dvc.yaml"):
-            (folder / name).touch()
-    user = {"pid": os.getppid(), "cmd": "dvc repro"}
-    listed = {use: {str(Path("pipelines/birds/data").absolute()): user if use == "write" else [user]}}
-    Path(".dvc/tmp/rwlock").write_text(json.dumps(listed))
-    with locks.stage(WORK, "train", timeout_s=0):
-        pass
 
 
 @with_dvc
@@ -176,7 +172,7 @@ def test_a_list_of_dvc_that_cannot_be_read_or_is_of_a_killed_one_is_no_obstacle(
     with subprocess.Popen(["true"]) as ended:
         pass
     Path(".dvc/tmp/rwlock").write_text(text.replace("PID", str(ended.pid)))
-    with locks.stage(WORK, "train", timeout_s=0):
+    with locks.stage(WORK, "train"):
         pass
 
 

@@ -24,7 +24,7 @@ HOSTS, SIZE = "PERENNIAL_CLUSTER_HOSTS", "PERENNIAL_CLUSTER_SIZE"
 JOB_INDEX = "JOB_COMPLETION_INDEX"  # Kubernetes sets it in the pods of an Indexed Job
 PLACE = "{index}"
 WAIT = "PERENNIAL_CLUSTER_WAIT_S"
-RENDEZVOUS_S = 600  # machines of a cluster may start minutes apart
+RENDEZVOUS_S = 600  # without WAIT; machines of a cluster may start minutes apart
 LONGEST_WAIT_S = 86400
 PORT_WAIT_S = 30  # enough for the previous process of an interrupted training to end
 PATIENCE_S = 10  # before the log names the missing workers
@@ -113,11 +113,12 @@ def _number(name: str, text: str | None, low: int, high: int) -> int:
     raise ConfigError(f"{name} must be a number from {low} to {high}, got {text or 'nothing'}{hint}")
 
 
-def rendezvous(worker: Worker, *, timeout_s: float | None = None, port_wait_s: float = PORT_WAIT_S) -> None:
+def rendezvous(worker: Worker) -> None:
     """Wait until the other workers can be reached; TensorFlow would say nothing and handle no signal."""
-    timeout_s = _wait_s() if timeout_s is None else timeout_s
+    given = os.environ.get(WAIT)
+    timeout_s = _number(WAIT, given, 0, LONGEST_WAIT_S) if given else RENDEZVOUS_S
     started, announced = time.monotonic(), False
-    with _answering(worker, port_wait_s):
+    with _answering(worker):
         while absent := _absent(worker):
             waited_s = time.monotonic() - started
             if waited_s > timeout_s:
@@ -130,12 +131,6 @@ def rendezvous(worker: Worker, *, timeout_s: float | None = None, port_wait_s: f
                 log.info("waiting up to %.0f s for %s", timeout_s, absent)
                 announced = True
             time.sleep(POLL_S)
-
-
-def _wait_s() -> float:
-    """How long to wait for machines: the seconds of PERENNIAL_CLUSTER_WAIT_S, or ten minutes."""
-    given = os.environ.get(WAIT)
-    return _number(WAIT, given, 0, LONGEST_WAIT_S) if given else RENDEZVOUS_S
 
 
 def unreachable(worker: Worker) -> str:
@@ -159,9 +154,9 @@ def _failure(address: str) -> str:
 
 
 @contextmanager
-def _answering(worker: Worker, wait_s: float) -> Iterator[None]:
+def _answering(worker: Worker) -> Iterator[None]:
     """Accept connections at this worker's port while the block runs."""
-    with _listener(worker, wait_s) as listener:
+    with _listener(worker) as listener:
         thread = threading.Thread(target=_answer, args=(listener,), daemon=True)
         thread.start()
         try:
@@ -180,10 +175,10 @@ def _answer(listener: socket.socket) -> None:
                 connection.recv(1)  # the other side closes first, so that this port is free afterwards
 
 
-def _listener(worker: Worker, wait_s: float) -> socket.socket:
+def _listener(worker: Worker) -> socket.socket:
     """Listen at this worker's port on all of the machine's addresses, as TensorFlow does afterwards."""
     _, port = _host_and_port(worker.addresses[worker.index])
-    deadline = time.monotonic() + wait_s
+    deadline = time.monotonic() + PORT_WAIT_S
     while True:
         try:
             return socket.create_server(("", port), backlog=worker.count)

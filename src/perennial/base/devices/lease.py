@@ -51,7 +51,8 @@ def leased(
         yield Lease(devices=devices)
         return
     with ExitStack() as stack:
-        taken = _take(stack, candidates, wanted, _signature(name))
+        run = f", run {os.environ[RUN]}" if os.environ.get(RUN) else ""
+        taken = _take(stack, candidates, wanted, f"{name} in {Path.cwd()}{run}")
         chosen = tuple(name for name in candidates if name in taken)
         stack.enter_context(_visible(chosen))
         yield Lease(devices=devices if devices == "auto" else f"gpu:{wanted}", gpus=chosen)
@@ -140,12 +141,6 @@ def _visible(chosen: Sequence[str]) -> Iterator[None]:
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
-
-
-def _signature(name: str) -> str:
-    """A description of the holder, for the log of processes that wait."""
-    run = os.environ.get(RUN)
-    return f"{name} in {Path.cwd()}" + (f", run {run}" if run else "")
 
 
 def _file_name(gpu: str) -> str:

@@ -59,23 +59,21 @@ def inherited(file: Path) -> Iterator[int]:
 
 
 @contextmanager
-def stage(
-    work: Path, name: str, worker: int = 0, *, by_dvc: bool = True, timeout_s: float | None = None
-) -> Iterator[None]:
+def stage(work: Path, name: str, worker: int = 0, *, by_dvc: bool = True) -> Iterator[None]:
     """Hold the locks of a stage: that of its pipeline here, for its outputs, and that of its work folder."""
     # Workers that train together may share a checkout; all but the first then have own locks. A stage of
     # dvc.yaml that DVC did not start also holds DVC's (flock on .dvc/tmp/lock), so that `dvc repro` refuses.
     busy = "another stage works in this checkout"
     with ExitStack() as locks:
         if worker:
-            locks.enter_context(held(work / f"worker-{worker}.lock", name, busy=busy, timeout_s=timeout_s))
+            locks.enter_context(held(work / f"worker-{worker}.lock", name, busy=busy))
         else:
             project = Project.find()
             dvc = project.shared(DVC)
             own = f"perennial-{project.name}.lock" if project.name else "perennial.lock"
             checkout = dvc / own if dvc.parent.is_dir() else Path(".perennial.lock")
-            locks.enter_context(held(checkout, name, busy=busy, timeout_s=timeout_s))
-            locks.enter_context(held(work / "stage.lock", name, busy=busy, timeout_s=timeout_s))
+            locks.enter_context(held(checkout, name, busy=busy))
+            locks.enter_context(held(work / "stage.lock", name, busy=busy))
             if by_dvc and dvc.parent.is_dir() and "DVC_STAGE" not in os.environ:
                 busy, file = "a DVC command works in this checkout", dvc / "lock"
                 links = file.stat().st_nlink if file.exists() else 0

@@ -22,18 +22,11 @@ GRACE_S = limits.SAVE_GRACE_S  # of an orphan, which may save a large checkpoint
 REPEAT_S = 1.0  # Ctrl-C often arrives twice at once: from the terminal and from a parent
 NAMES = {signal.SIGINT: "Ctrl-C"}  # in messages; other signals by their own
 REMINDER = signal.SIGUSR1
-_clock = [time.monotonic()]
+STARTED = time.monotonic()  # this process, or nearly so
 _received: list[str] = []  # names of signals, oldest first
 _arrived: list[float] = []  # arrival times, known at once; `_received` is updated only when native code returns
 _holds: list[None] = []  # one for each open `signals_held`
 _blocks: list[None] = []  # one for each open `interruptible`
-
-
-def started(*, now: bool = False) -> float:
-    """When this process started, by time.monotonic(); a fork says that its own work starts `now`."""
-    if now:
-        _clock[:] = [time.monotonic()]
-    return _clock[0]
 
 
 class Signalled(BaseException):
@@ -41,15 +34,15 @@ class Signalled(BaseException):
 
 
 @contextmanager
-def interruptible(repeat_s: float = REPEAT_S) -> Iterator[None]:
+def interruptible() -> Iterator[None]:
     """Let SIGTERM, SIGINT and SIGHUP end the block, including its clean-up.
 
-    The first signal raises Signalled. If a library swallows it, it is raised again every `repeat_s` seconds
-    until it ends the block, but never during the clean-up that it started. A second signal at least `repeat_s`
-    after the first, or a third one, ends the process at once with code 75, whatever the process does.
+    The first signal raises Signalled. If a library swallows it, it is raised again every REPEAT_S until it ends
+    the block, but never during the clean-up that it started. A second signal at least REPEAT_S after the first,
+    or a third one, ends the process at once with code 75, whatever the process does.
     """
     try:
-        with _handlers(repeat_s):
+        with _handlers():
             yield
             raise_if_signalled()
     except Signalled as signalled:
@@ -62,7 +55,7 @@ def interruptible(repeat_s: float = REPEAT_S) -> Iterator[None]:
 
 
 @contextmanager
-def _handlers(repeat_s: float) -> Iterator[None]:
+def _handlers() -> Iterator[None]:
     """Handle signals while the outermost block runs; nested blocks share its handlers."""
     if _blocks:
         yield
@@ -72,7 +65,7 @@ def _handlers(repeat_s: float) -> Iterator[None]:
     _arrived.clear()
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    listener = threading.Thread(target=_listen, args=(reader, repeat_s), daemon=True)
+    listener = threading.Thread(target=_listen, args=(reader,), daemon=True)
     listener.start()
     handlers = {number: signal.signal(number, _handle) for number in (*SIGNALS, REMINDER)}
     # C code writes to it when a signal arrives, so the listener notices even if the main thread never returns.
@@ -107,17 +100,17 @@ def handling(kind: type[BaseException]) -> bool:
     return error is not None
 
 
-def _listen(reader: int, repeat_s: float) -> None:
+def _listen(reader: int) -> None:
     """Remind the main thread of a signal; end the process when the signal is repeated."""
     announced = False
     while True:
-        ready, _, _ = select.select([reader], [], [], repeat_s if _arrived else None)
+        ready, _, _ = select.select([reader], [], [], REPEAT_S if _arrived else None)
         for number in os.read(reader, 1024) if ready else b"":
             if not number:
                 return
             if number in SIGNALS:
                 _arrived.append(time.monotonic())
-                if len(_arrived) > 2 or _arrived[-1] - _arrived[0] >= repeat_s:
+                if len(_arrived) > 2 or _arrived[-1] - _arrived[0] >= REPEAT_S:
                     _end(_name(number))
         if _arrived and not ready:
             if not announced:
