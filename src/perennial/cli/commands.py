@@ -42,7 +42,8 @@ def _config(
     for name, given in {"upgrade": upgrade, "preset": preset, "set": assign}.items():
         exclusive(defaults=defaults, options=options, **{name: given})
     if defaults or options:
-        document = reference.values(()) if defaults else reference.as_json()
+        every = [dataclasses.asdict(each) for each in reference.options()]
+        document = reference.values(()) if defaults else every
         text = reference.defaults() if defaults else reference.markdown()
         output(document, text.removesuffix("\n"))
     elif upgrade or preset is not None or assign:

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from perennial.base import choices
-from perennial.base.config import PreprocessingConfig
+from perennial.base.config.data import PreprocessingConfig
 from perennial.base.errors import ConfigError
 from perennial.data.preprocessing import PREPROCESSING, ImageSpec, fitted, keys
 

@@ -10,7 +10,8 @@ import pytest
 import tensorflow as tf
 
 from perennial.base import config
-from perennial.base.config import Config, ModelConfig
+from perennial.base.config import Config
+from perennial.base.config.data import ModelConfig
 from perennial.base.config.training import ScheduleConfig, TrainConfig
 from perennial.base.errors import ConfigError
 from perennial.data import preprocessing

@@ -8,32 +8,15 @@ from pydantic import Field, ValidationError, model_validator
 
 from perennial.base import documents, layout
 from perennial.base.choices import STOP_METRICS, Task
-from perennial.base.config import error_messages
-from perennial.base.config.data import (
-    ComputeConfig,
-    DatasetConfig,
-    ModelConfig,
-    PreprocessingConfig,
-    ValidateConfig,
-)
+from perennial.base.config import data, error_messages, release, training
 from perennial.base.config.fields import Section, is_component, refused_texts, shown, without_secrets
 from perennial.base.config.networks import BY_NAME, NETWORK_SIZE, NETWORKS, network_facts, network_name
 from perennial.base.config.paths import Paths, PathsConfig, publish_target, require_own_data_apart
-from perennial.base.config.release import (
-    EvaluateConfig,
-    ExportConfig,
-    GateConfig,
-    LabelConfig,
-    MonitorConfig,
-    PublishConfig,
-    RecordConfig,
-)
-from perennial.base.config.training import CheckpointsConfig, LoggingConfig, TrainConfig
 from perennial.base.errors import ConfigError
 
 IMAGE_SIZES = {"digits": 8, "mnist": 28, "cifar10": 32}  # pixels a side of data sets whose images have one size
-
-
+# Keys that depend on validation scores, and their value without effect.
+NEED_SCORES = {"train.stop_threshold": None, "train.patience": None, "train.keep": "last"}
 # Keys that a task does not have: their value without effect, and the key to use instead.
 OTHER_TASKS: dict[Task, dict[str, tuple[object, str]]] = {
     "multilabel": {
@@ -56,21 +39,21 @@ OTHER_TASKS: dict[Task, dict[str, tuple[object, str]]] = {
 class Config(Section):
     """All parameters of a run."""
 
-    dataset: DatasetConfig = Field(default_factory=DatasetConfig)
-    preprocessing: PreprocessingConfig = Field(default_factory=PreprocessingConfig)
-    model: ModelConfig = Field(default_factory=ModelConfig)
-    gate: GateConfig = Field(default_factory=GateConfig)
-    train: TrainConfig = Field(default_factory=TrainConfig)
-    validation: ValidateConfig = Field(default_factory=ValidateConfig, alias="validate")
-    compute: ComputeConfig = Field(default_factory=ComputeConfig)
-    checkpoints: CheckpointsConfig = Field(default_factory=CheckpointsConfig)
-    logging: LoggingConfig = Field(default_factory=LoggingConfig)
-    evaluate: EvaluateConfig = Field(default_factory=EvaluateConfig)
-    export: ExportConfig = Field(default_factory=ExportConfig)
-    record: RecordConfig = Field(default_factory=RecordConfig)
-    publish: PublishConfig = Field(default_factory=PublishConfig)
-    monitor: MonitorConfig = MonitorConfig()
-    label: LabelConfig = LabelConfig()
+    dataset: data.DatasetConfig = Field(default_factory=data.DatasetConfig)
+    preprocessing: data.PreprocessingConfig = Field(default_factory=data.PreprocessingConfig)
+    model: data.ModelConfig = Field(default_factory=data.ModelConfig)
+    gate: release.GateConfig = Field(default_factory=release.GateConfig)
+    train: training.TrainConfig = Field(default_factory=training.TrainConfig)
+    validation: data.ValidateConfig = Field(default_factory=data.ValidateConfig, alias="validate")
+    compute: data.ComputeConfig = Field(default_factory=data.ComputeConfig)
+    checkpoints: training.CheckpointsConfig = Field(default_factory=training.CheckpointsConfig)
+    logging: training.LoggingConfig = Field(default_factory=training.LoggingConfig)
+    evaluate: release.EvaluateConfig = Field(default_factory=release.EvaluateConfig)
+    export: release.ExportConfig = Field(default_factory=release.ExportConfig)
+    record: release.RecordConfig = Field(default_factory=release.RecordConfig)
+    publish: release.PublishConfig = Field(default_factory=release.PublishConfig)
+    monitor: release.MonitorConfig = release.MonitorConfig()
+    label: release.LabelConfig = release.LabelConfig()
     chosen_paths: PathsConfig = Field(default_factory=PathsConfig, alias="paths")
 
     @cached_property
@@ -113,15 +96,10 @@ class Config(Section):
     @model_validator(mode="after")
     def _rules_have_scores(self) -> Self:
         """Without a validation split, raise if an option depends on validation scores."""
-        train = self.train
-        rules = {"stop_threshold": None, "patience": None, "keep": "last"}
         if self.dataset.validation_fraction == 0:
-            for name, without in rules.items():
-                if (value := getattr(train, name)) != without:
-                    raise ValueError(
-                        f"train.{name} must be {shown(without)} for dataset.validation_fraction 0, got "
-                        f"{shown(value)}: without a validation split there are no scores to decide by"
-                    )
+            why = ": without a validation split there are no scores to decide by"
+            for key, without in NEED_SCORES.items():
+                self._require(key, without, "dataset.validation_fraction 0", why)
         return self
 
     @model_validator(mode="after")
@@ -156,16 +134,18 @@ class Config(Section):
     def _fits_task(self) -> Self:
         task, metric = self.dataset.task, self.train.stop_metric
         for key, (without, instead) in OTHER_TASKS[task].items():
-            section, name = key.split(".")
-            if (value := getattr(getattr(self, section), name)) != without:
-                raise ValueError(
-                    f"{key} must be {shown(without)} for dataset.task {task}, got {shown(value)}; use {instead}"
-                )
+            self._require(key, without, f"dataset.task {task}", f"; use {instead}")
         if metric not in (known := STOP_METRICS[task]):
             raise ValueError(
                 f"train.stop_metric must be {' or '.join(known)} for dataset.task {task}, got {metric}"
             )
         return self
+
+    def _require(self, key: str, without: object, place: str, end: str) -> None:
+        """Check that a key has no effect, which its value `without` says."""
+        section, name = key.split(".")
+        if (value := getattr(getattr(self, section), name)) != without:
+            raise ValueError(f"{key} must be {shown(without)} for {place}, got {shown(value)}{end}")
 
 
 def load(file: Path) -> Config:

@@ -118,16 +118,19 @@ def inner_section(field: FieldInfo | None) -> type[BaseModel] | None:
     return inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
 
 
-def _keys(section: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[str]:
-    """The full paths of all keys with values in a section and the sections in it."""
+def valued_keys(
+    section: type[BaseModel], above: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
+    """The paths and fields of all keys with values in a section and the sections in it, in their order."""
     for key, field in by_key(section).items():
         inner = inner_section(field)
-        yield from _keys(inner, (*above, key)) if inner else [".".join((*above, key))]
+        yield from valued_keys(inner, (*above, key)) if inner else [((*above, key), field)]
 
 
 def _key(config: type[BaseModel], details: ErrorDetails) -> Key:
     """The key of an error; the rest of its location names elements and types of the value."""
-    section, location, known = config, tuple(map(str, details["loc"])), tuple(_keys(config))
+    section, location = config, tuple(map(str, details["loc"]))
+    known = tuple(".".join(path) for path, _ in valued_keys(config))
     for depth, part in enumerate(location, 1):
         inner = inner_section(by_key(section).get(part))
         if depth == len(location) or inner is None:

@@ -124,15 +124,10 @@ def contradictions(stages: Mapping[str, LockedStage], path: PurePath | str, cont
 def differences(entry: LockedStage, stage: str, used: Mapping[str, Any]) -> list[str]:
     """How the entry of a stage in dvc.lock differs from the parameters and the code that it used."""
     who = "the training" if stage == "train" else stage
-    params = {
-        (file, key): value
-        for file, values in dict(used.get("params") or {}).items()
-        for key, value in documents.flattened(values).items()
-    }
     found = [
         f"{key}{'' if file == 'params.yaml' else f' in {file}'} is {_shown(entry.params[file, key])} in "
         f"dvc.lock, and {who} used {_shown(value)}"
-        for (file, key), value in params.items()
+        for (file, key), value in _by_key(used.get("params") or {}).items()
         if (file, key) in entry.params and entry.params[file, key] != value
     ]
     code = dict(used.get("code") or {})
@@ -164,19 +159,23 @@ def value_at(values: object, key: str) -> Any:
 
 
 def _entry(content: Mapping[str, Any]) -> LockedStage:
-    params = {
-        (file, key): value
-        for file, values in (content.get("params") or {}).items()
-        for key, value in documents.flattened(values).items()
-    }
     outs = content.get("outs") or []
     return LockedStage(
         command=str(content.get("cmd", "")),
         deps=_digests(content.get("deps") or []),
-        params=params,
+        params=_by_key(content.get("params") or {}),
         outs=_digests(outs),
         sizes={_path(out): Size(int(out["size"]), int(out.get("nfiles", 1))) for out in outs if "size" in out},
     )
+
+
+def _by_key(params: Mapping[str, Any]) -> dict[tuple[str, str], object]:
+    """Parameters by file and full key."""
+    return {
+        (file, key): value
+        for file, values in params.items()
+        for key, value in documents.flattened(values).items()
+    }
 
 
 def _shown(value: object) -> str:

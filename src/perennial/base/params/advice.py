@@ -17,17 +17,6 @@ from perennial.base.errors import PerennialError, printable
 
 # Of a report that is missing or damaged; a stage that needs it will describe the problem.
 UNREADABLE = (OSError, PerennialError, LookupError, TypeError, ValueError, AttributeError)
-CODES = {
-    "no_validation": "no image is held out for validation",
-    "small_split": "a split is too small: its score is known less precisely than +/- 5 points (95 %)",
-    "image_too_small": "the network does not take images this small",
-    "few_in_class": "classes with too few training images",
-    "images_differ": "images of several sizes, and no `preprocessing.image_size`",
-    "no_augmentation": "few images, and training sees each of them always the same way",
-    "no_pretrained_weights": "few images, and random weights although published ones would help",
-    "chance": "the accuracy is not above that of always predicting the largest class",
-    "copies_across_splits": "equal or nearly equal images in two splits make the scores too good",
-}
 WIDEST = 0.1  # interval of an accuracy or mAP, 0..1
 LEVEL = 0.95  # of the interval
 FEW_TO_DISTORT, FEW_TO_PRETRAIN, FEW_IN_CLASS = 1_000, 5_000, 10  # training images
@@ -40,7 +29,7 @@ PHOTO = 64  # pixels a side at least, where networks that were trained on photog
 
 @dataclass(frozen=True)
 class Advice:
-    """A piece of advice: a key of CODES, a sentence with numbers, and what to do."""
+    """A piece of advice: a code such as small_split, a sentence with numbers, and what to do."""
 
     code: str
     message: str

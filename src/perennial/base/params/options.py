@@ -4,8 +4,7 @@ import functools
 import json
 import re
 import textwrap
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +12,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 from pydantic.fields import FieldInfo
 
 from perennial.base.config import Config
-from perennial.base.config.error_messages import by_key, inner_section
+from perennial.base.config.error_messages import by_key, inner_section, valued_keys
 from perennial.base.config.training import OPTIMIZERS
 
 WIDTH = 112
@@ -55,8 +54,7 @@ def options() -> list[Option]:
     """Every option in the order of params.yaml."""
     return [
         Option(".".join(path), _plain(field.default), _type(_schema(field)), field.description or "")
-        for path, field in _walk(Config)
-        if inner_section(field) is None
+        for path, field in valued_keys(Config)
     ]
 
 
@@ -141,19 +139,6 @@ def _settings_of_optimizers() -> str:
         for name, section in OPTIMIZERS.items()
         for key, field in section.model_fields.items()
     )
-
-
-def as_json() -> list[dict[str, Any]]:
-    """The options as JSON values."""
-    return [asdict(each) for each in options()]
-
-
-def _walk(section: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
-    for key, field in by_key(section).items():
-        inner = inner_section(field)
-        yield (*above, key), field
-        if inner is not None:
-            yield from _walk(inner, (*above, key))
 
 
 def _plain(value: object) -> Any:

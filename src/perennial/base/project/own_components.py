@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from perennial.base.config.fields import is_component
-from perennial.base.dvc import dvc_digests
+from perennial.base.dvc import dvc_digests, dvc_lock
 from perennial.base.errors import ConfigError, PerennialError, listed
 from perennial.base.layout import Project
 from perennial.base.project import source_code
@@ -62,9 +62,7 @@ def named(values: Mapping[str, Any]) -> dict[str, str]:
     """The components that the sections of a params.yaml name, by key."""
     found = {}
     for key in KEYS:
-        value: Any = values
-        for part in key.split("."):
-            value = value.get(part) if isinstance(value, Mapping) else None
+        value = dvc_lock.value_at(values, key)
         for each in value if isinstance(value, list | tuple) else [value]:
             if is_component(each):
                 found[each] = key
@@ -140,7 +138,8 @@ def load(name: str, expected: str, fits: Callable[[object], bool]) -> Any:
     where = f"{key}: {component.file}" if key else str(component.file)
     _require_file(component, key or "component")
     _require_attribute(component, key or "component")
-    importable(component.root)
+    if str(component.root) not in sys.path:  # for this process, and those that it starts
+        sys.path.insert(0, str(component.root))
     try:
         _require_own(importlib.import_module(FOLDER), component.root)
         module = importlib.import_module(component.module)
@@ -188,12 +187,6 @@ def _root() -> Path:
     """The folder of the components that this process has imported; else that of the project."""
     package = sys.modules.get(FOLDER)
     return Path(next(iter(package.__path__))).parent if package else Project.find().root
-
-
-def importable(root: Path) -> None:
-    """Let this process, and those that it starts, import the components of a project."""
-    if str(root) not in sys.path:
-        sys.path.insert(0, str(root))
 
 
 def _require_own(package: ModuleType, root: Path) -> None:
