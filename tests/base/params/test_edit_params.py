@@ -1,4 +1,4 @@
-"""`perennial config --upgrade`: missing keys come back, and everything else stays."""
+"""`perennial config --upgrade` and `--set`: keys come back or get values, and everything else stays."""
 
 import json
 import re
@@ -108,19 +108,12 @@ def test_a_file_that_cannot_be_upgraded_stays(run, text):
     assert text in Path("params.yaml").read_text()
 
 
-@pytest.mark.parametrize(
-    ("own", "kept"),
-    [
-        ("optimizer: momentum", {"momentum": 0.8}),
-        ("optimizer: sgd", {}),
-        ("optimizer: components.nets:mine", {}),
-    ],
-)
-def test_settings_of_an_earlier_versions_optimizers_are_moved(workspace, own, kept):
+@pytest.mark.parametrize(("name", "kept"), [("momentum", {"momentum": 0.8}), ("components.nets:mine", {})])
+def test_settings_of_an_earlier_versions_optimizers_are_moved(workspace, name, kept):
     before = without(options.defaults(), "optimizer_options").replace(
         "  optimizer: adam\n",
-        f"  {own}\n  optimizers: # all\n    adam: {{beta_1: 0.5}}\n    momentum:\n      momentum: 0.8\n"
-        "      nesterov: false\n",
+        f"  optimizer: {name}\n  optimizers: # all\n    adam: {{beta_1: 0.5}}\n"
+        "    momentum:\n      momentum: 0.8\n      nesterov: false\n",
     )
     done = edit_params.upgrade(before)
     assert (done.removed, done.added) == (("train.optimizers",), ("train.optimizer_options",))
@@ -128,72 +121,14 @@ def test_settings_of_an_earlier_versions_optimizers_are_moved(workspace, own, ke
     assert done.problems() == []
 
 
-@pytest.mark.parametrize(
-    ("now", "before", "gone", "instead"),
-    [
-        (
-            "gpus: all}", "gpus: all, workers: 2}", ["compute.workers"],
-            "start `perennial train` on each machine with TF_CONFIG (`perennial docs distributed`)",
-        ),
-        *(
-            (now, before, [f"train.augmentation.{key}" for key in ("operations", "magnitude")], "erasing,")
-            for now, before in (
-                ("false, erasing: 0.0", "false, operations: 2, magnitude: 9.0, erasing: 0.0"),
-                ("cutmix: null}", "cutmix: null, operations: 0, magnitude: 9.0}"),
-            )
-        ),
-    ],
-    ids=["at the end", "in the middle", "several at the end"],
-)  # fmt: skip
-def test_a_key_that_is_gone_is_named_with_what_to_do_and_upgrade_removes_it(
-    workspace, now, before, gone, instead
-):
+def test_a_key_that_is_gone_is_named_with_what_to_do_and_upgrade_removes_it(workspace):
     defaults = options.defaults()
-    old = defaults.replace(now, before)
+    old = defaults.replace("false, erasing: 0.0", "false, operations: 2, magnitude: 9.0, erasing: 0.0")
+    gone = ("train.augmentation.operations", "train.augmentation.magnitude")
     problems = edit_params.Change(old).problems()
-    assert [problem.partition(" is gone: ")[0] for problem in problems] == gone
-    assert all(
-        instead in each and each.endswith("; `perennial config --upgrade` removes the key") for each in problems
-    )
-    assert edit_params.upgrade(old) == edit_params.Change(defaults, removed=tuple(gone))
-
-
-OF_EARLIER = """\
-paths: # Files and folders, relative to the project. DVC versions all but the last five
-  # mine
-  raw: data/raw # downloaded files
-  records: data/records
-  work: /scratch # mine, too
-  digests: digests.json
-"""
-
-
-def test_paths_that_an_earlier_version_let_choose_are_removed(workspace):
-    now = options.defaults()
-    before = now[: now.index("paths:")] + OF_EARLIER
-    done = edit_params.upgrade(before)
-    assert done.removed == ("paths.raw", "paths.digests")
-    assert done.text[done.text.index("paths:") :].splitlines()[1:] == [
-        "  # mine",
-        "  records: data/records",
-        "  metrics: metrics/metrics.json # fixed; for other programs",
-        "  work: /scratch # mine, too",
-    ]
-    assert done.text.startswith(now[: now.index("paths:")])
-    assert done.problems() == []
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("{work: .work,", "{work: .work, raw: photos,", r"raw is gone: these files are in data/raw"),
-        (": data/records", ": photos", "records is not one of its values, got 'photos'.*known: data/records"),
-    ],
-)
-def test_a_path_that_a_person_chose_is_refused_with_its_place_now(run, old, new, said):
-    Path("params.yaml").write_text(options.defaults().replace(old, new))
-    with pytest.raises(ConfigError, match=rf"paths\.{said}"):
-        config.load(Path("params.yaml"))
+    assert [problem.partition(" is gone: RandAugment is not")[0] for problem in problems] == list(gone)
+    assert all(each.endswith("; `perennial config --upgrade` removes the key") for each in problems)
+    assert edit_params.upgrade(old) == edit_params.Change(defaults, removed=gone)
 
 
 def test_the_file_behind_a_link_is_upgraded(run):
@@ -239,3 +174,86 @@ def test_a_key_is_removed_with_the_comment_of_the_template(text: str, keys: list
 )
 def test_a_key_in_a_line_with_others_is_removed(text: str, expected: str) -> None:
     assert edit_params.remove(text, ["a.b"], "a:\n  b: 1\n").text == expected
+
+
+RECORD = "record: {artifact: classifier, remote: origin, branch: fast-forward, git_name: "
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "line"),
+    [
+        ("train.epochs", 2, "  epochs: 2 # passes"),
+        ("train.learning_rate", 1e-5, "  learning_rate: 1.0e-05"),
+        ("train.stop_threshold", None, "  stop_threshold: null"),
+        ("train.deterministic", False, "  deterministic: false"),
+        ("export.formats", ["onnx"], '  formats: ["onnx"]'),
+        ("train.optimizer_options", {"beta_1": 0.8}, "  optimizer_options: {beta_1: 0.8} # settings"),
+        ("record.git_name", "Zoë", RECORD + '"Zoë"'),
+        ("record.git_name", "null", RECORD + '"null"'),
+        ("record.git_name", 'a: "b" # 😀', RECORD + '"a: \\"b\\" # 😀"'),
+    ],
+)
+def test_a_value_is_set_and_every_other_line_and_comment_stays(workspace, key, value, line):
+    file = workspace / "params.yaml"
+    before = file.read_text(encoding="utf-8").splitlines()
+    done = edit_params.change_file(file, values={key: value})
+    after = file.read_text(encoding="utf-8").splitlines()
+    changed = [new for old, new in zip(before, after, strict=True) if old != new]
+    assert [each.startswith(line) for each in changed] == [True] * bool(done.set)
+    section, name = key.split(".")
+    assert getattr(getattr(config.load(file), section), name) == value
+    assert edit_params.change_file(file, values={key: value}).set == ()
+
+
+def test_keys_that_need_each_other_are_set_together(workspace):
+    file = workspace / "params.yaml"
+    edit_params.change_file(file, values={"train.epochs": None, "train.max_steps": 9})
+    assert config.load(file).train.max_steps == 9
+
+
+@pytest.mark.parametrize(
+    ("values", "messages"),
+    [
+        ({"train.epoch": 3}, ["train.epoch is not a key; did you mean train.epochs?"]),
+        ({"train.epochs": "many", "a.b": 1}, ["must be a valid integer, got 'many'", "a is not a key"]),
+        ({"train": {"epochs": 3}}, ["train is a section; set its keys, such as train.epochs"]),
+        ({"train.epochs.x": 3}, ["train.epochs.x is not a key"]),
+        ({"dataset.url": "s3://me:secret@bucket/x"}, ["dataset.url must not hold a user name"]),
+    ],
+)
+def test_what_would_not_be_valid_is_refused_at_once_and_changes_nothing(workspace, values, messages):
+    file = workspace / "params.yaml"
+    before = file.read_bytes()
+    with pytest.raises(ConfigError) as refused:
+        edit_params.change_file(file, values=values)
+    assert [message in str(refused.value) for message in messages] == [True] * len(messages)
+    assert ("secret" in str(refused.value), file.read_bytes()) == (False, before)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "output"),
+    [
+        (
+            ["--set", "train.epochs=2", "--set", "gate.min_gain=1e-3"],
+            0,
+            "set train.epochs\nparams.yaml: set gate",
+        ),
+        (["--set", "train.epochs"], 2, "--set takes KEY=VALUE"),
+        (["--set", "train.epochs=[1"], 2, "--set train.epochs: the value is not valid YAML"),
+    ],
+)
+def test_the_command_sets_values(workspace, arguments, code, output):
+    done = CliRunner().invoke(app, ["config", *arguments])
+    assert (done.exit_code, output in done.output) == (code, True)
+
+
+def test_a_key_that_the_file_lacks_is_refused_with_how_to_add_it(workspace):
+    file = workspace / "params.yaml"
+    text = file.read_text(encoding="utf-8")
+    line = next(line for line in text.splitlines(keepends=True) if line.startswith("  epochs: "))
+    file.write_text(text.replace(line, ""), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"train\.epochs is missing; `perennial config --upgrade` adds it"):
+        edit_params.change_file(file, values={"train.epochs": 2})
+    assert edit_params.change_file(file, add_missing=True, values={"train.epochs": 2}).added == (
+        "train.epochs",
+    )

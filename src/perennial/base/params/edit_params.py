@@ -107,9 +107,9 @@ def _without_optimizers(before: Change) -> tuple[dict[str, Any], Change]:
 
 def remove(text: str, keys: Iterable[str], like: str) -> Change:
     """Remove keys with the comments above them, as far as the params.yaml `like` has the same ones."""
-    old, template, removed = read(text), _compose(like), []
+    old, root, template, removed = read(text), _compose(text), _compose(like), []
     for key in keys:
-        path, root = tuple(key.split(".")), _compose(text)
+        path = tuple(key.split("."))
         if not (found := _find(root, path)):
             continue
         lines, first = text.splitlines(keepends=True), found[0].start_mark.line
@@ -127,6 +127,7 @@ def remove(text: str, keys: Iterable[str], like: str) -> Change:
                 first -= 1
             edit = (sum(map(len, lines[:first])), sum(map(len, lines[: last + 1])), "")
         text = _edited(text, [edit], old)
+        root = _compose(text)
     return Change(text, removed=tuple(removed))
 
 
@@ -160,7 +161,7 @@ def apply_preset(text: str, name: str) -> Change:
         near = difflib.get_close_matches(name, there, n=1)
         known = f"known: {', '.join(there)}, or a YAML file of your own"
         raise ConfigError(f"preset {name} does not exist; {f'did you mean {near[0]}?' if near else known}")
-    leaves = {stem: dict(_leaves(file.read_text(encoding="utf-8"))) for stem, file in there.items()}
+    leaves = {stem: dict(_leaves(file)) for stem, file in there.items()}
     chosen = {path: options.scalar(options.field_at(path).default) for each in leaves.values() for path in each}
     chosen |= leaves[name]
     return _with_values(text, {path: (read(f"x: {each}")["x"], each) for path, each in chosen.items()})
@@ -168,7 +169,7 @@ def apply_preset(text: str, name: str) -> Change:
 
 def preset_keys() -> set[Key]:
     """The keys that any preset sets."""
-    return {path for file in presets().values() for path, _ in _leaves(file.read_text(encoding="utf-8"))}
+    return {path for file in presets().values() for path, _ in _leaves(file)}
 
 
 def set_values(text: str, values: Mapping[str, object]) -> Change:
@@ -315,8 +316,9 @@ def _edited(text: str, edits: list[tuple[int, int, str]], expected: dict[str, An
     return result
 
 
-def _leaves(text: str) -> Iterator[tuple[Key, str]]:
+def _leaves(file: Path) -> Iterator[tuple[Key, str]]:
     """The keys of a preset with their values as they are written."""
+    text = file.read_text(encoding="utf-8")
     waiting: list[tuple[Key, Node]] = [((), _compose(text))]
     while waiting:
         path, node = waiting.pop(0)
