@@ -35,13 +35,9 @@ def test_two_that_delete_the_last_file_of_a_folder_at_once_do_not_fail(store, tm
     assert list(store.list()) == []
 
 
-def test_what_is_missing_is_a_data_error(store):
+def test_a_folder_that_is_not_there_is_a_data_error(store):
     with pytest.raises(Missing):
         list(store.list())
-    store.put("key", b"")
-    with pytest.raises(Missing):
-        store.get_bytes("other")
-    store.delete("other")
 
 
 def test_a_folder_without_objects_goes_with_its_last_one(store, tmp_path):

@@ -145,13 +145,6 @@ def test_many_objects_come_whole_through_many_failures(store, proxy, tmp_path, r
     assert proxy.failed
 
 
-def test_a_body_continues_where_it_broke_off(store, proxy, read, tmp_path):
-    store.put("key", CONTENT)
-    proxy.plan = ["short"]
-    store.get("key", tmp_path / "file", sha256=SHA256)
-    assert read[-1] >= HALF
-
-
 def test_the_next_call_continues_an_interrupted_one_of_the_same_version(store, proxy, read, tmp_path):
     etag = store.put("key", CONTENT).etag
     proxy.plan = ["short", *["500"] * retries.STORE_TRIES]

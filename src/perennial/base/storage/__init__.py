@@ -5,7 +5,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol, TypedDict, TypeVar, Unpack
 
 from perennial.base.choices import is_bucket
 from perennial.base.errors import ConfigError, DataError, PerennialError, redacted
@@ -35,6 +35,14 @@ class Entry:
     md5: str | None = None  # of the content, in hexadecimal, if that is known
 
 
+class Expected(TypedDict, total=False):
+    """What an object has to be; None where that is not known."""
+
+    if_match: str | None  # its ETag
+    size: int | None  # bytes
+    sha256: str | None
+
+
 class Store(Protocol):
     """The objects below a URL. Any thread may call the methods.
 
@@ -51,18 +59,10 @@ class Store(Protocol):
     def numbers(self) -> tuple[int, ...]:
         """Return the numeric folder names directly below the URL, in ascending order."""
 
-    def get(
-        self,
-        key: str,
-        file: Path,
-        *,
-        if_match: str | None = None,
-        size: int | None = None,
-        sha256: str | None = None,
-    ) -> Entry:
+    def get(self, key: str, file: Path, **expected: Unpack[Expected]) -> Entry:
         """Write an object to a file, which appears only when it is complete; the folder is created.
 
-        With `if_match`, the expected ETag, an interrupted call to a bucket leaves its bytes beside the file as
+        With `if_match`, an interrupted call to a bucket leaves its bytes beside the file as
         `.NAME.part`, and the next call resumes from there. The file is not synced to disk.
         """
 

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Unpack
 
 from perennial.base import files
 from perennial.base.errors import DataError
 from perennial.base.processes import locks
-from perennial.base.storage import Changed, Entry, Missing, file_below
+from perennial.base.storage import Changed, Entry, Expected, Missing, file_below
 
 LOCK = ".perennial.lock"
 TEMPORARY = re.compile(r"\..*\.tmp")  # names of `files`
@@ -52,17 +53,10 @@ class LocalStore:
         found = self.folder.iterdir() if self.folder.is_dir() else ()
         return tuple(sorted(int(path.name) for path in found if path.is_dir() and path.name.isdecimal()))
 
-    def get(
-        self,
-        key: str,
-        file: Path,
-        *,
-        if_match: str | None = None,
-        size: int | None = None,
-        sha256: str | None = None,
-    ) -> Entry:
+    def get(self, key: str, file: Path, **expected: Unpack[Expected]) -> Entry:
         source = file_below(self.folder, key)
-        before = self._stat(key, if_match)
+        before = self._stat(key, expected.get("if_match"))
+        size, sha256 = expected.get("size"), expected.get("sha256")
         files.make_folder(file.parent)
         digest = hashlib.sha256()
         with source.open("rb") as content, files.new_file(file, durable=False) as stream:

@@ -11,11 +11,11 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, BinaryIO, TypeVar
+from typing import IO, BinaryIO, TypeVar, Unpack
 
 from perennial.base import files, retries
 from perennial.base.errors import ConfigError, DataError, PerennialError
-from perennial.base.storage import Changed, Entry, Missing
+from perennial.base.storage import Changed, Entry, Expected, Missing
 from perennial.base.storage.s3_errors import Temporary
 from perennial.base.storage.s3_requests import CHUNK_BYTES, Page, Requests
 
@@ -60,21 +60,14 @@ class S3Store:
             if after is None:
                 return
 
-    def get(
-        self,
-        key: str,
-        file: Path,
-        *,
-        if_match: str | None = None,
-        size: int | None = None,
-        sha256: str | None = None,
-    ) -> Entry:
+    def get(self, key: str, file: Path, **expected: Unpack[Expected]) -> Entry:
         files.make_folder(file.parent)
+        if_match, size = expected.get("if_match"), expected.get("size")
         part, mark = _partial_file(file, if_match)
         for last in (False, True):
             with files.naming(part), open(part, "ab", opener=_not_following) as stream:
                 entry = self._receive(key, stream, if_match, size)
-            wrong = _mismatch(part, size, sha256, entry.md5)
+            wrong = _mismatch(part, size, expected.get("sha256"), entry.md5)
             if wrong is None:
                 part.replace(file)
                 mark.unlink(missing_ok=True)
