@@ -96,19 +96,9 @@ def test_an_answer_of_a_server_counts_by_its_status(status, kind):
     assert failures.kind(error) is kind
 
 
-@pytest.mark.parametrize(
-    ("code", "kind"),
-    [
-        (1, Failure.BUG),
-        (2, Failure.REFUSED),
-        (4, Failure.REFUSED),
-        (75, Failure.INTERRUPTED),
-        (-9, Failure.INTERRUPTED),
-        (137, Failure.INTERRUPTED),
-    ],
-)
-def test_a_process_that_wrote_nothing_is_judged_by_its_code(code, kind):
-    assert failures.of_code(code) is kind
+def test_a_process_that_wrote_nothing_is_judged_by_its_code():
+    assert (failures.of_code(1), failures.of_code(2)) == (Failure.BUG, Failure.REFUSED)
+    assert {failures.of_code(code) for code in (75, -9, 137)} == {Failure.INTERRUPTED}
 
 
 def test_a_command_tells_the_process_that_started_it_the_kind_of_its_failure(tmp_path, monkeypatch):

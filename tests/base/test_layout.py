@@ -20,51 +20,39 @@ def make(tmp_path):
 
 TOP = ("params.yaml", "dvc.yaml", "flows/retrain.py")
 BIRDS = ("pipelines/birds/params.yaml", "pipelines/birds/dvc.yaml")
+WORK = tuple(f"work/{name}" for name in BIRDS)
 
 
-def test_the_pipeline_of_the_top_folder_has_no_name(make):
-    root = make(*TOP, "own/a/b.png")
-    found = Project.find(root / "own" / "a")
-    assert found == Project(root, root)
-    assert found.name == ""
-    assert found.shared("requirements") == Path("requirements")
+@pytest.mark.parametrize(
+    ("names", "start", "root", "folder"),
+    [
+        ((*TOP, "own/a/b.png"), "own/a", "", ""),
+        ((*TOP, *BIRDS, "pipelines/birds/own/b.png"), "pipelines/birds/own", "", "pipelines/birds"),
+        (("flows/retrain.py", *BIRDS), "pipelines/birds", "", "pipelines/birds"),
+        (("flows/retrain.py", *BIRDS), "pipelines", "", ""),
+        ((*TOP, *WORK), "work/pipelines/birds", "work/pipelines/birds", "work/pipelines/birds"),
+        ((*TOP, "elsewhere/params.yaml"), "elsewhere", "elsewhere", "elsewhere"),
+        ((*TOP, "elsewhere/params.yaml", "elsewhere/inner/x"), "elsewhere/inner", "", ""),
+        (("some/file",), "some", "some", "some"),
+    ],
+)
+def test_a_folder_is_of_a_pipeline_of_a_project(make, names, start, root, folder):
+    top = make(*names)
+    assert Project.find(top / start) == Project(top / root, top / folder)
 
 
-def test_another_pipeline_shares_what_stands_in_the_top_folder(make):
-    root = make(*TOP, *BIRDS, "pipelines/birds/own/b.png")
-    found = Project.find(root / "pipelines" / "birds" / "own")
-    assert found == Project(root, root / "pipelines" / "birds")
-    assert found.name == "birds"
-    assert found.shared("requirements") == Path("../../requirements")
-
-
-def test_the_top_folder_needs_no_pipeline_of_its_own(make):
-    root = make("flows/retrain.py", *BIRDS)
-    assert Project.find(root / "pipelines" / "birds").root == root
-    assert Project.find(root) == Project.find(root / "pipelines") == Project(root, root)
-    assert [each.name for each in Project.find(root).pipelines()] == ["birds"]
+def test_another_pipeline_has_the_name_of_its_folder_and_shares_what_stands_in_the_top_folder(make):
+    root = make(*TOP, *BIRDS)
+    assert (Project.find(root).name, Project.find(root).shared("a")) == ("", Path("a"))
+    birds = Project.find(root / "pipelines" / "birds")
+    assert (birds.name, birds.shared("requirements")) == ("birds", Path("../../requirements"))
 
 
 def test_all_pipelines_are_listed_that_of_the_top_folder_first(make):
     root = make(
         *TOP, *BIRDS, "pipelines/ants/params.yaml", "pipelines/ants/dvc.yaml", "pipelines/no/params.yaml"
     )
-    listed = Project.find(root / "pipelines" / "birds").pipelines()
-    assert [each.name for each in listed] == ["", "ants", "birds"]
-
-
-def test_a_folder_in_a_folder_called_pipelines_may_be_a_project_of_its_own(make):
-    root = make(*TOP, *(f"work/{name}" for name in BIRDS))
-    folder = root / "work" / "pipelines" / "birds"
-    assert Project.find(folder) == Project(folder, folder)
-
-
-def test_a_folder_with_parameters_alone_is_its_own_project(make):
-    root = make(*TOP, "elsewhere/params.yaml", "elsewhere/inner/x")
-    assert Project.find(root / "elsewhere").folder == root / "elsewhere"
-    assert Project.find(root / "elsewhere" / "inner").folder == root
-
-
-def test_a_folder_outside_of_a_project_is_the_project(make):
-    root = make("some/file")
-    assert Project.find(root / "some") == Project(root / "some", root / "some")
+    birds = Project.find(root / "pipelines" / "birds")
+    assert [each.name for each in birds.pipelines()] == ["", "ants", "birds"]
+    (root / "dvc.yaml").unlink()
+    assert [each.name for each in birds.pipelines()] == ["ants", "birds"]

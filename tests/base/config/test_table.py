@@ -1,4 +1,4 @@
-"""The key dataset.table: what it may hold, and how a wrong value is named."""
+"""The keys dataset.table and dataset.task: what they may hold, what they exclude, and how that is named."""
 
 import pytest
 
@@ -7,6 +7,10 @@ from perennial.base.errors import ConfigError
 from perennial.base.params import options
 from perennial.base.params.edit_params import set_values, upgrade
 
+SEVERAL = {
+    "dataset.task": "multilabel", "dataset.name": "tfrecord", "train.stop_metric": "map",
+    "gate.min_accuracy": None,
+}  # fmt: skip
 TABLE = {"path": "labels.csv", "file": "image", "label": "species", "split": "phase"}
 
 
@@ -43,10 +47,7 @@ def test_an_upgrade_adds_the_table_of_none_and_the_task_of_one_label(key, line) 
     ],
 )
 def test_what_cannot_have_several_labels_is_refused_by_name(values: dict[str, object], message: str) -> None:
-    several = {
-        "dataset.task": "multilabel", "dataset.name": "image_folder", "train.stop_metric": "loss",
-        "gate.min_accuracy": None,
-    }  # fmt: skip
+    several = SEVERAL | {"dataset.name": "image_folder"}
     table = {"dataset.table": {**TABLE, "separator": "|"}}
     assert check(read(set_values(options.defaults(), several | table).text)).dataset.task == "multilabel"
     others = {"dataset.table": None} if values.get("dataset.name") == "digits" else {}
@@ -93,3 +94,41 @@ def test_a_wrong_table_is_refused_with_the_rule(value: object, message: str) -> 
 def test_only_a_folder_of_images_has_a_table() -> None:
     with pytest.raises(ConfigError, match=r"dataset\.table is for dataset\.name image_folder, got digits"):
         set_values(options.defaults(), {"dataset.table": TABLE})
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            SEVERAL | {"train.stop_metric": "accuracy"},
+            "stop_metric must be map or loss for dataset.task multilabel",
+        ),
+        (SEVERAL | {"train.class_weights": "balanced"}, "must be null .* use train.positive_weights"),
+        (SEVERAL | {"evaluate.calibrate": True}, "evaluate.calibrate must be false .* use evaluate.threshold"),
+        (SEVERAL | {"evaluate.max_error": 0.1}, "evaluate.max_error must be null .* use evaluate.threshold"),
+        (
+            SEVERAL | {"gate.traffic": "decides"},
+            "gate.traffic must be null for dataset.task multilabel, .*; use gate.max_slice_drop",
+        ),
+        ({"train.stop_metric": "map"}, "stop_metric must be accuracy or loss or recall_at_5 .* multiclass"),
+        ({"train.positive_weights": "balanced"}, "must be null .* multiclass, .* use train.class_weights"),
+        ({"evaluate.threshold": 0.5}, "must be 'f1' for dataset.task multiclass, .*; use evaluate.max_error"),
+        *(
+            (
+                {"evaluate.threshold": rule},
+                r"evaluate.threshold must be f1, a number from 0 to 1, or \{precision: P\}",
+            )
+            for rule in (1.5, "best", {"recall": 0.5}, {"precision": 2}, {"precision": "0.9"}, True)
+        ),
+    ],
+)
+def test_what_needs_one_label_is_refused_for_several_and_what_needs_several_for_one(values, message):
+    with pytest.raises(ConfigError, match=message):
+        set_values(options.defaults(), values)
+
+
+@pytest.mark.parametrize("rule", ["f1", 0.3, 1, {"precision": 0.9}])
+def test_a_threshold_is_a_rule_or_a_number(rule):
+    text = set_values(options.defaults(), SEVERAL | {"evaluate.threshold": rule}).text
+    found = check(read(text)).model_dump()["evaluate"]["threshold"]
+    assert found == rule

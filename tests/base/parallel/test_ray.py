@@ -5,7 +5,6 @@ import os
 import re
 import socket
 from itertools import count
-from pathlib import Path
 
 import pytest
 from support import raw, ray_nodes, tasks
@@ -18,10 +17,10 @@ from perennial.stages.validate import validate
 
 # Ray leaves files and sockets to the garbage collector and uses what Python deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore")
-PARAMS = Path(__file__).parents[3] / "params.yaml"
+on_nodes = pytest.mark.usefixtures("nodes")
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="module")
 def nodes(tmp_path_factory):
     """Two nodes of one core each; RAY_ADDRESS names them."""
     with ray_nodes.cluster(tmp_path_factory.mktemp("nodes")) as started:
@@ -30,6 +29,7 @@ def nodes(tmp_path_factory):
 
 
 @pytest.mark.slow
+@on_nodes
 def test_results_come_in_the_order_of_tasks_of_which_few_are_taken_ahead():
     taken = count()
     results = ray_driver.map_on_ray(tasks.slowly, {0: 0.3, 2: 0.1}, taken)
@@ -49,6 +49,7 @@ def test_without_an_address_ray_starts_here_though_a_cluster_runs_on_this_machin
 
 
 @pytest.mark.slow
+@on_nodes
 def test_an_error_of_a_task_is_raised_unchanged():
     with pytest.raises(DataError, match="task 0 is refused") as raised:
         list(ray_driver.map_on_ray(tasks.refuse, DataError, range(3)))
@@ -56,6 +57,7 @@ def test_an_error_of_a_task_is_raised_unchanged():
 
 
 @pytest.mark.slow
+@on_nodes
 def test_a_process_that_is_killed_at_every_try_is_an_error():
     with pytest.raises(PerennialError):
         list(ray_driver.map_on_ray(tasks.be_killed, 1, range(3)))
@@ -87,6 +89,7 @@ def written(load, monkeypatch):
 
 
 @pytest.mark.slow
+@on_nodes
 def test_records_and_report_are_the_same_bytes_as_here(written):
     assert written("ray") == written("processes")
 
@@ -129,7 +132,7 @@ def test_a_host_that_does_not_answer_is_refused_soon(monkeypatch):
 
 
 def test_a_path_that_ray_cannot_start_from_is_refused(monkeypatch):
-    monkeypatch.delenv("RAY_ADDRESS")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr("sys.executable", "/home/a user/.venv/bin/python")
     with pytest.raises(ConfigError, match="space"):
         list(ray_driver.map_on_ray(tasks.product, 1, range(3)))

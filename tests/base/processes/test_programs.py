@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from perennial.base import limits
 from perennial.base.errors import ConfigError
 from perennial.base.processes import programs
 from perennial.base.processes.process import is_alive
+from perennial.base.processes.programs import Program, TimedOut
 
 pytestmark = pytest.mark.timing
 
@@ -32,6 +33,35 @@ lock = os.open("lock", os.O_RDWR | os.O_CREAT)
 fcntl.flock(lock, fcntl.LOCK_EX)
 programs.run(["sh", "-c", {STUBBORN!r}], limit_s=1000, lock=lock, grace_s=1)
 """
+BEGIN = "import os, sys, time; from functools import partial; from pathlib import Path\n"
+# Who starts programs of its own, each with a second of grace and that one in place of Python.
+STARTERS = {
+    "child": """
+        from perennial.base.parallel import child
+        child.programs.limits.GRACE_S, sys.executable = 1, str(own)
+        with child.started("any", Path("log")): time.sleep(1000)""",
+    "ray": """
+        from perennial.base.parallel import ray_driver
+        ray_driver.require_usable = lambda: None
+        ray_driver.END_S, sys.executable = 1, str(own)
+        with ray_driver.Driver(print): time.sleep(1000)""",
+    "command": """
+        from perennial.orchestration.work import perennial_command
+        perennial_command.GRACE_S, sys.executable = 1, str(own)
+        perennial_command.call_perennial("publish")""",
+    "fork": """
+        from perennial.base.processes import programs
+        from perennial.orchestration.work.perennial_command import Fork
+        programs.run(partial(Fork, partial(os.execv, own, [own])), limit_s=None, grace_s=1)""",
+    "dvc": """
+        from perennial.base.dvc import repro
+        repro.GRACE_S = 1
+        repro.run(own, folder=Path(), variables=os.environ, work=Path(), to=print)""",
+    "worker": """
+        from perennial.orchestration.provisioning import worker
+        worker.SAVE_S = 1
+        worker.SupervisedProcess([str(own)]).keep_alive(); time.sleep(1000)""",
+}
 
 
 @pytest.fixture
@@ -39,26 +69,35 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The working directory; what a failed test left running there is ended."""
     monkeypatch.chdir(tmp_path)
     yield tmp_path
-    for process in pids(tmp_path):
+    for process in pids():
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
 
 
-def pids(folder: Path) -> list[int]:
+def pids() -> list[int]:
     """The processes of a stubborn program."""
-    file = folder / "pids"
+    file = Path("pids")
     return list(map(int, file.read_text().split())) if file.exists() else []
 
 
-def gone(folder: Path) -> Callable[[], bool]:
+def gone() -> bool:
     """Whether none of them lives."""
-    return lambda: len(pids(folder)) == 2 and not any(map(is_alive, pids(folder)))
+    return len(pids()) == 2 and not any(map(is_alive, pids()))
+
+
+@pytest.fixture
+def stubborn(here: Path) -> Path:
+    """The program as a file, in a folder to work in."""
+    file = here / "stubborn"
+    file.write_text(f"#!/bin/sh\n{STUBBORN}\n")
+    file.chmod(0o755)
+    return file
 
 
 def test_a_program_that_never_ends_is_stopped_with_its_children_and_quoted(here: Path) -> None:
     with pytest.raises(programs.TimedOut, match=r"sh -c did not end within 0.5 s .*its last lines: last; .*=2"):
         programs.run(["sh", "-c", STUBBORN], limit_s=0.5, grace_s=0.1)
-    wait_until(gone(here))
+    wait_until(gone)
 
 
 def test_the_factor_of_the_environment_multiplies_every_limit(here, monkeypatch) -> None:
@@ -76,28 +115,28 @@ def test_a_factor_that_is_no_positive_number_is_refused(factor: str, monkeypatch
 
 def test_an_interruption_stops_the_program_with_its_children(here: Path) -> None:
     def interrupt(_line: str) -> None:
-        wait_until(lambda: len(pids(here)) == 2)
+        wait_until(lambda: len(pids()) == 2)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         programs.run(["sh", "-c", STUBBORN], limit_s=1000, to=interrupt, grace_s=0.1)
-    wait_until(gone(here))
+    wait_until(gone)
 
 
 def test_a_killed_process_leaves_no_program_and_its_lock_is_free_only_then(here: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", HOLDER]) as holder:
         # The guard is started after the program, which may have written its numbers before.
-        wait_until(lambda: len(pids(here)) == len(psutil.Process(holder.pid).children()) == 2)
+        wait_until(lambda: len(pids()) == len(psutil.Process(holder.pid).children()) == 2)
         holder.kill()
     with (here / "lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # waits for the guard
-    wait_until(gone(here))
+    wait_until(gone)
 
 
 def test_a_daemon_that_keeps_the_output_open_is_left_alone(here: Path) -> None:
     done = programs.run(["sh", "-c", "sleep 1000 & echo $! > pids; echo done"], limit_s=1000)
     assert (done.code, done.output) == (0, "done\n")
-    assert is_alive(pids(here)[0])
+    assert is_alive(pids()[0])
 
 
 def test_a_program_inherits_neither_locks_nor_a_terminal_nor_prompts(here, monkeypatch) -> None:
@@ -125,13 +164,6 @@ def test_lines_come_whole_and_as_they_are_written() -> None:
     assert lines == ["one", "two", "three", "last"]
 
 
-def test_what_a_program_reads_and_writes_may_be_larger_than_a_pipe() -> None:
-    done = programs.run(
-        ["sh", "-c", "cat; head -c 200000 /dev/zero >&2; exit 3"], limit_s=1000, stdin="é" * 10**6
-    )
-    assert (done.code, done.output, len(done.stderr)) == (3, "é" * 10**6, 200_000)
-
-
 def test_a_program_is_stopped_once_it_has_written_enough() -> None:
     done = programs.run(["yes"], limit_s=1000, most=100)
     assert (done.code, done.stdout[:4]) == (0, b"y\ny\n")
@@ -147,3 +179,61 @@ def test_a_program_that_closes_its_output_is_waited_for() -> None:
 def test_a_missing_program_is_named(here: Path) -> None:
     with pytest.raises(programs.Missing, match="no-such-program is not installed"):
         programs.run(["no-such-program"], limit_s=1)
+
+
+@pytest.mark.parametrize("starter", STARTERS)
+def test_a_killed_process_leaves_none_of_what_it_started(stubborn: Path, starter: str) -> None:
+    lines = (line.strip() for line in STARTERS[starter].strip().splitlines())
+    script = "\n".join((f"{BEGIN}own = Path({str(stubborn)!r})", *lines))
+    with subprocess.Popen([sys.executable, "-c", script]) as process:
+        wait_until(lambda: len(pids()) == 2)
+        started = [psutil.Process(pid) for pid in pids()]  # knows a number that another process has by then
+        process.kill()
+    wait_until(lambda: not any(each.is_running() and is_alive(each.pid) for each in started))
+
+
+def test_a_program_that_ignores_its_signal_is_killed_after_its_grace(stubborn: Path) -> None:
+    with Program([stubborn], grace_s=0.1) as program:
+        wait_until(lambda: len(pids()) == 2)
+        assert not program.stop()
+    assert program.poll() == -9
+    assert gone()
+
+
+def test_a_program_that_never_answers_is_given_up_and_quoted(stubborn: Path) -> None:
+    program = Program(["sh", "-c", f"echo asked >&2; exec {stubborn}"], feed=True, grace_s=0)
+    with pytest.raises(TimedOut, match="its last lines: asked"):
+        program.finish(b"a question", limit_s=0.5)
+    assert gone()
+
+
+def test_the_end_of_a_block_ends_what_an_ended_program_left(here: Path) -> None:
+    with Program(["sh", "-c", "sleep 1000 & echo $! > pids"]) as program:
+        assert program.wait(1000) == 0
+        assert is_alive(pids()[0])
+    wait_until(lambda: not is_alive(pids()[0]))
+
+
+def test_a_program_that_does_not_read_what_it_is_given_is_no_failure_of_ours() -> None:
+    closed = Program(["sh", "-c", "exec <&-; exit 5"], feed=True)
+    assert closed.finish(b"x" * 10**7, limit_s=1000).code == 5
+
+
+def test_a_program_answers_what_it_is_asked_later(here: Path) -> None:
+    with Program(["cat"], feed=True) as program:
+        assert program.wait(0.01) is None
+        assert program.finish("é".encode() * 10**6, limit_s=1000).output == "é" * 10**6
+
+
+def test_of_a_flood_of_errors_the_end_is_kept() -> None:
+    flood = "head -c 30000000 /dev/zero | tr '\\0' x >&2; echo; echo last >&2; exit 3"
+    done = programs.run(["sh", "-c", flood], limit_s=1000)
+    assert done.last_lines().endswith("xlast")
+    assert len(done.stderr) <= 2 * programs.KEPT
+
+
+def test_a_line_without_an_end_is_passed_on_in_pieces() -> None:
+    pieces: list[str] = []
+    programs.run(["head", "-c", "5000000", "/dev/zero"], limit_s=1000, to=pieces.append)
+    assert max(map(len, pieces)) <= 2 * programs.CHUNK
+    assert sum(map(len, pieces)) == 5_000_000

@@ -65,39 +65,20 @@ def test_the_curves_are_those_that_dvc_plots() -> None:
     assert {file.rpartition("/")[2] for file in files if file.startswith(str(Paths.curves))} == outputs.CURVES
 
 
-def test_a_marked_folder_is_replaced(tmp_path: Path) -> None:
+def test_an_empty_and_a_marked_folder_are_replaced(tmp_path: Path) -> None:
+    (tmp_path / "records").mkdir()
     for content in ("first", "second"):
         with outputs.new_folder(tmp_path / "records", "convert") as folder:
             (folder / content).touch()
     assert {path.name for path in (tmp_path / "records").iterdir()} == {files.MARK, "second"}
 
 
-def test_an_empty_folder_is_replaced(tmp_path: Path) -> None:
-    (tmp_path / "records").mkdir()
-    with outputs.new_folder(tmp_path / "records", "convert"):
-        pass
-    assert (tmp_path / "records" / files.MARK).is_file()
-
-
-def test_digests_leave_the_mark_out(tmp_path: Path) -> None:
-    with outputs.new_folder(tmp_path / "export", "export") as folder:
-        (folder / "a").touch()
-    assert list(files.digests(tmp_path / "export")) == ["a"]
-
-
-@pytest.mark.parametrize("foreign", ["photo.jpg", "deep/photo.jpg", ".hidden"])
-def test_a_folder_that_no_stage_made_is_not_replaced(tmp_path: Path, foreign: str) -> None:
+@pytest.mark.parametrize("foreign", ["photo.jpg", "deep/photo.jpg", ".hidden", ""], ids=repr)
+def test_a_folder_that_no_stage_made_or_a_file_is_not_replaced(tmp_path: Path, foreign: str) -> None:
     write(str(tmp_path / "raw" / foreign))
     with pytest.raises(ConfigError, match=r"raw"), outputs.new_folder(tmp_path / "raw", "download"):
         pass
     assert (tmp_path / "raw" / foreign).read_text() == "mine"
-
-
-def test_a_file_is_not_replaced_by_a_folder(tmp_path: Path) -> None:
-    write(str(tmp_path / "raw"))
-    with pytest.raises(ConfigError, match="raw"), outputs.new_folder(tmp_path / "raw", "download"):
-        pass
-    assert (tmp_path / "raw").read_text() == "mine"
 
 
 @pytest.mark.parametrize(("size", "ours"), [(4, True), (5, False)])
