@@ -38,7 +38,7 @@ LAYERS = (
 )
 # Lines that a layer may have. A layer that needs more makes room first; numbers only fall.
 LINES = {
-    "base": 9_065,
+    "base": 8_984,
     "data": 12_826,
     "model": 12_232,
     "release": 5_421,
@@ -48,9 +48,9 @@ LINES = {
     "orchestration": 5_584,
     "project": 3_970,
     "reproduce": 2_700,
-    "cli": 3_368,
+    "cli": 3_369,
 }
-ALL_LINES = 63_214  # of src, tasks and flows
+ALL_LINES = 63_134  # of src, tasks and flows
 # Layers whose functions are imported by their bare name only if no other module has a function of that name.
 OWN_NAMES = ("model", "stages", "reports", "project", "reproduce", "cli")
 # Names for programs that use the package; nothing here does.
