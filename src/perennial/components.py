@@ -47,7 +47,7 @@ MODULES = {
     "data.images.png": ("encode_all",),
     "data.preprocessing.randomness": ("Draws",),
     "data.preprocessing.transforms": ("Distortion", "Preprocessing", "Target", "Window"),
-    "model.export.formats": ("Format",),
+    "model.export.export_formats": ("Format",),
     "model.models.architecture": ("Architecture",),
     "model.models.layers": ("Dropout",),
 }
