@@ -7,7 +7,6 @@ import pytest
 from support import finished
 
 from perennial.base import config as configuration
-from perennial.base.project.stage_table import STAGES
 from perennial.model.evaluation import plots
 from perennial.reports.report import facts
 
@@ -40,4 +39,4 @@ def undrawn(monkeypatch):
 @pytest.fixture
 def collect(config):
     """Collect the facts of the run."""
-    return lambda: facts.collect(config, tuple(STAGES))
+    return lambda: facts.collect(config)

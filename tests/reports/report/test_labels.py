@@ -9,7 +9,6 @@ import pytest
 from support import raw
 
 from perennial.base import documents, files
-from perennial.base.project.stage_table import STAGES
 from perennial.model.evaluation import comparison, predictions
 from perennial.model.evaluation.comparison import Champion
 from perennial.reports.report import facts, report_page, summary
@@ -49,8 +48,8 @@ def ran(load):
 
 
 def test_the_report_of_several_labels_shows_their_scores(ran):
-    found = facts.collect(ran, tuple(STAGES))
-    page = report_page.render(found, ran, tuple(STAGES), datetime(2026, 1, 1, tzinfo=UTC))
+    found = facts.collect(ran)
+    page = report_page.render(found, ran, datetime(2026, 1, 1, tzinfo=UTC))
     text = unescape(re.sub(r"<[^>]+>", " ", page))
     scores = found.results.metrics
     assert found.missing == {}

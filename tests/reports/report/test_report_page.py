@@ -27,8 +27,7 @@ CLASSES = {
 
 def rendered(config, **changes):
     """The page of a run, some of its facts changed."""
-    found = dataclasses.replace(facts.collect(config, tuple(STAGES)), **changes)
-    return report_page.render(found, config, tuple(STAGES), MADE)
+    return report_page.render(dataclasses.replace(facts.collect(config), **changes), config, MADE)
 
 
 def undrawn(config, **changes):
@@ -39,7 +38,7 @@ def undrawn(config, **changes):
 
 
 def with_provenance(config, **changes):
-    known = facts.collect(config, tuple(STAGES)).provenance
+    known = facts.collect(config).provenance
     return text(undrawn(config, provenance=dataclasses.replace(known, **changes)))
 
 
@@ -182,7 +181,7 @@ def test_of_many_classes_the_worst_are_listed_and_the_rest_counted(load):
 
 
 def test_every_mistake_has_an_image_and_the_probabilities(config):
-    found = facts.collect(config, tuple(STAGES)).test.predictions
+    found = facts.collect(config).test.predictions
     wrong = (found.predicted != found.labels).sum()
     mistakes = undrawn(config).split('id="labels"')[0]
     assert 0 < wrong == mistakes.count("<img ") == mistakes.count('class="predicted"')

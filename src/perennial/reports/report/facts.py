@@ -13,6 +13,7 @@ from perennial.base import documents
 from perennial.base.choices import STOP_METRICS
 from perennial.base.config import Config
 from perennial.base.errors import DataError, PerennialError
+from perennial.base.project.stage_table import STAGES
 from perennial.data.records import manifest
 from perennial.data.records.manifest import Manifest
 from perennial.data.validation import validation_report as content
@@ -63,7 +64,7 @@ class Facts:
     missing: Mapping[str, str]  # by part, why it is missing
 
 
-def collect(config: Config, stages: Sequence[str]) -> Facts:
+def collect(config: Config) -> Facts:
     """Read the files that the stages wrote."""
     paths = config.paths
     missing: dict[str, str] = {}
@@ -93,9 +94,9 @@ def collect(config: Config, stages: Sequence[str]) -> Facts:
         champion=None
         if results.decision.champion is None
         else or_none("champion", paths.champion, lambda folder: _champion(folder, results.decision)),
-        seconds=_seconds(paths.work / "timings", stages),
+        seconds=_seconds(paths.work / "timings"),
         versions=_versions(paths.work / "train", results.training.weights_sha256),
-        provenance=provenance(Path(), stages, results_in_git(paths)),
+        provenance=provenance(results_in_git(paths)),
         missing=missing,
     )
 
@@ -164,10 +165,10 @@ def _versions(trainings: Path, weights_sha256: str) -> dict[str, str]:
     return {}
 
 
-def _seconds(folder: Path, stages: Sequence[str]) -> dict[str, float]:
+def _seconds(folder: Path) -> dict[str, float]:
     """The durations of stages, slowest first."""
     seconds = {}
-    for stage in stages:
+    for stage in STAGES:
         try:
             seconds[stage] = float(documents.read_json(folder / f"{stage}.json")["seconds"])
         except (PerennialError, *UNREADABLE):

@@ -59,9 +59,9 @@ class ClassPair(NamedTuple):
 
 def write(config: Config) -> None:
     """Write the page and the curves."""
-    stages, file = tuple(STAGES), config.paths.report
+    file = config.paths.report
     try:
-        found = facts.collect(config, stages)
+        found = facts.collect(config)
     except DataError as error:
         raise DataError(f"{error}; {file} is of an earlier run" if file.exists() else str(error)) from error
     curves = config.paths.work / CURVES
@@ -70,11 +70,10 @@ def write(config: Config) -> None:
         files.write_bytes(curves, plot.png())
     else:
         curves.unlink(missing_ok=True)
-    text = render(found, config, stages, datetime.now(UTC))
-    files.write_bytes(file, text.encode())
+    files.write_bytes(file, render(found, config, datetime.now(UTC)).encode())
 
 
-def render(found: Facts, config: Config, stages: Sequence[str], made: datetime) -> str:
+def render(found: Facts, config: Config, made: datetime) -> str:
     """The page; equal arguments give equal text."""
     pages = html.environment(Path(__file__).parent)
     pages.filters |= {"percent": percent, "duration": duration}
@@ -89,7 +88,7 @@ def render(found: Facts, config: Config, stages: Sequence[str], made: datetime) 
         copies=suspects.copies(config), champion_scores=beside_champion.champion_scores(found, config),
         budget=beside_champion.budget(config), promise=budget.promise(config.gate),
         compared=beside_champion.classes(found)[:CLASSES], slices=beside_champion.slices(found),
-        untimed=[stage for stage in stages if stage not in found.seconds],
+        untimed=[stage for stage in STAGES if stage not in found.seconds],
         slowest=max(found.seconds.values(), default=0), **_test(found, config),
     )  # fmt: skip
 

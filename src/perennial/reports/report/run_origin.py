@@ -8,6 +8,7 @@ from perennial.base import documents, files
 from perennial.base.dvc import dvc_lock
 from perennial.base.errors import PerennialError
 from perennial.base.project.git import Repository
+from perennial.base.project.stage_table import STAGES
 
 PARAMS = "params.yaml"
 UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError)
@@ -25,27 +26,32 @@ class Provenance:
     parameters: tuple[str, ...] | None  # keys of params.yaml that differ from those in dvc.lock
 
 
-def provenance(folder: Path, stages: Sequence[str], written: Sequence[Path] = ()) -> Provenance:
-    """Provenance of the project in `folder`; `written`: the tracked files that runs write, such as dvc.lock."""
-    # The project may be a subfolder of a repository, whose other files do not belong to it.
-    differing = _git(folder, "diff", "--name-only", "--no-renames", "--relative", "-z", "HEAD")
+def provenance(written: Sequence[Path]) -> Provenance:
+    """Provenance of the project here; `written`: the tracked files that runs write, such as dvc.lock."""
+    git = Repository(Path(), {"GIT_OPTIONAL_LOCKS": "0"})
+    try:
+        revision = git.ask("rev-parse", "HEAD")
+        # The project may be a subfolder of a repository, whose other files do not belong to it.
+        differing = git.ask("diff", "--name-only", "--no-renames", "--relative", "-z", "HEAD")
+    except PerennialError:  # without git
+        revision = differing = None
     changed = None if differing is None else tuple(filter(None, differing.split("\0")))
     by_runs = {file.as_posix() for file in written}
     return Provenance(
-        revision=_git(folder, "rev-parse", "HEAD"),
+        revision=revision,
         changed=None if changed is None else tuple(file for file in changed if file not in by_runs),
-        lock=files.sha256(folder / dvc_lock.FILE) if (folder / dvc_lock.FILE).is_file() else None,
+        lock=files.sha256(dvc_lock.FILE) if dvc_lock.FILE.is_file() else None,
         lock_changed=None if changed is None else dvc_lock.FILE.as_posix() in changed,
-        parameters=changed_parameters(folder, stages),
+        parameters=changed_parameters(),
     )
 
 
-def changed_parameters(folder: Path, stages: Sequence[str]) -> tuple[str, ...] | None:
+def changed_parameters() -> tuple[str, ...] | None:
     """Keys of params.yaml whose values differ from dvc.lock's; None without a valid dvc.lock."""
     try:
-        now = documents.parse_yaml((folder / PARAMS).read_text(encoding="utf-8"))
-        locked = dvc_lock.sections((folder / dvc_lock.FILE).read_text(encoding="utf-8"))
-        recorded = [locked[stage].get("params", {}) for stage in stages]
+        now = documents.parse_yaml(Path(PARAMS).read_text(encoding="utf-8"))
+        locked = dvc_lock.sections(dvc_lock.FILE.read_text(encoding="utf-8"))
+        recorded = [locked[stage].get("params", {}) for stage in STAGES]
         keys = {
             name
             for each in recorded
@@ -63,11 +69,3 @@ def _differing(then: object, now: object, name: str) -> Iterator[str]:
             yield from _differing(then.get(key), now.get(key), f"{name}.{key}")
     elif then != now:
         yield name
-
-
-def _git(folder: Path, *arguments: str) -> str | None:
-    """Git's output; None without git, a checkout or a commit."""
-    try:
-        return Repository(folder, {"GIT_OPTIONAL_LOCKS": "0"}).ask(*arguments)
-    except PerennialError:
-        return None

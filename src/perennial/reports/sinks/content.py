@@ -2,7 +2,7 @@
 
 import csv
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ from perennial.base.config import Config
 from perennial.base.dvc import dvc_lock
 from perennial.base.errors import PerennialError
 from perennial.base.project.git import repository
-from perennial.base.project.stage_table import STAGES
 from perennial.model import export_layout
 from perennial.model.evaluation.results import read_results
 from perennial.model.training.training_history import TRAINING_CURVE, VALIDATION_CURVE
@@ -25,14 +24,7 @@ SENT = ("dataset", "validate", "preprocessing", "model", "train", "evaluate", "e
 GROUPS = {TRAINING_CURVE: "train", VALIDATION_CURVE: "validation"}  # as in TensorBoard
 NAMES = {"train_accuracy": "accuracy"}
 POSITIONS = ("step", "epoch")  # columns of curves that are no metric
-
-
-@dataclass(frozen=True, kw_only=True)
-class Point:
-    """The metrics of a step."""
-
-    step: int
-    metrics: Mapping[str, float]
+Curve = Sequence[tuple[int, Mapping[str, float]]]  # steps, in order, and the metrics of each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +36,7 @@ class Content:
     project: str  # groups trainings: an experiment of MLflow
     params: Mapping[str, Any]
     tags: Mapping[str, str]
-    curves: tuple[tuple[Point, ...], ...]  # each in the order of steps
+    curves: Sequence[Curve]
     scores: Mapping[str, float]
     files: tuple[Path, ...]
     export: Path | None
@@ -62,7 +54,7 @@ def of_results(config: Config) -> Content:
         weights=weights, name=f"{config.model.name} {weights[:8]}", project=config.record.artifact,
         params=_params(config),
         tags=_origin(config) | {"decision": decision.verdict, "reasons": "; ".join(decision.reasons)},
-        curves=tuple(_points(paths.curves / name, group) for name, group in GROUPS.items()),
+        curves=[_curve(paths.curves / name, group) for name, group in GROUPS.items()],
         scores={
             f"test/{name}": value
             for name in ("accuracy", "map_macro", "loss", "recall_at_5", "exact_match")
@@ -82,7 +74,7 @@ def _params(config: Config) -> dict[str, Any]:
 
 def _origin(config: Config) -> dict[str, str]:
     """The git revision, whether files differ from it, and the version that it is."""
-    found = provenance(Path(), tuple(STAGES), results_in_git(config.paths))
+    found = provenance(results_in_git(config.paths))
     if found.revision is None:
         return {}
     tags = {"git.revision": found.revision}
@@ -97,17 +89,12 @@ def _origin(config: Config) -> dict[str, str]:
     return tags | ({"version": f"{registry.artifact}@{here[-1]}"} if here else {})
 
 
-def _points(file: Path, group: str) -> tuple[Point, ...]:
-    """The points of a curve."""
-    rows = csv.DictReader(file.read_text(encoding="utf-8").splitlines() if file.exists() else [])
-    return tuple(
-        Point(
-            step=int(row["step"]),
-            metrics={
-                f"{group}/{NAMES.get(name, name)}": value
-                for name, text in row.items()
-                if name not in POSITIONS and math.isfinite(value := float(text))
-            },
-        )
-        for row in rows
-    )
+def _curve(file: Path, group: str) -> Curve:
+    curve = []
+    for row in csv.DictReader(file.read_text(encoding="utf-8").splitlines() if file.exists() else []):
+        values = {name: float(text) for name, text in row.items() if name not in POSITIONS}
+        finite = {
+            f"{group}/{NAMES.get(name, name)}": each for name, each in values.items() if math.isfinite(each)
+        }
+        curve.append((int(row["step"]), finite))
+    return curve

@@ -12,7 +12,7 @@ from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 
 from perennial.base.errors import ConfigError, PerennialError
-from perennial.reports.sinks.content import Content, Point
+from perennial.reports.sinks.content import Content, Curve
 
 ADDRESS, EXPERIMENT = "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"
 # Its own defaults try for four minutes.
@@ -24,25 +24,18 @@ MODEL = "model"  # folder of artifacts
 Each = TypeVar("Each")
 
 
-def _credentials(address: str) -> dict[str, str]:
-    """User and password of an address, in the variables that MLflow has for them: it prints addresses."""
-    found = urlsplit(address)
-    given = {"MLFLOW_TRACKING_USERNAME": found.username, "MLFLOW_TRACKING_PASSWORD": found.password}
-    return {name: unquote(value) for name, value in given.items() if value is not None}
-
-
-def _without_credentials(address: str) -> str:
-    found = urlsplit(address)
-    return found._replace(netloc=found.netloc.rpartition("@")[2]).geturl() if "@" in found.netloc else address
-
-
 def send(content: Content) -> str:
     """Send what the server of MLFLOW_TRACKING_URI does not have yet; returns the address of the run."""
     if not os.environ.get(ADDRESS):
         raise ConfigError(f"{ADDRESS} is not set; set it to the address of your MLflow server")
-    for name, value in (*_credentials(os.environ[ADDRESS]).items(), *BOUNDS.items()):
-        os.environ.setdefault(name, value)
-    os.environ[ADDRESS] = _without_credentials(os.environ[ADDRESS])
+    found = urlsplit(os.environ[ADDRESS])
+    # MLflow prints addresses, and has variables for what is secret in them.
+    given = {"MLFLOW_TRACKING_USERNAME": found.username, "MLFLOW_TRACKING_PASSWORD": found.password}
+    for name, value in {**BOUNDS, **given}.items():
+        if value is not None:
+            os.environ.setdefault(name, unquote(value))
+    if "@" in found.netloc:
+        os.environ[ADDRESS] = found._replace(netloc=found.netloc.rpartition("@")[2]).geturl()
     client = MlflowClient()
     try:
         return _send(client, content)
@@ -95,20 +88,20 @@ def _experiment(client: MlflowClient, name: str) -> str:
 
 def _metrics(client: MlflowClient, run: Run, content: Content) -> Iterator[Metric]:
     now = int(time.time() * 1000)
-    for points in content.curves:
-        for point in _new(client, run, points):
-            yield from (Metric(key, value, now, point.step) for key, value in point.metrics.items())
-    last = max((point.step for point in chain(*content.curves)), default=0)
+    for curve in content.curves:
+        for step, values in _new(client, run, curve):
+            yield from (Metric(key, value, now, step) for key, value in values.items())
+    last = max((step for step, _ in chain(*content.curves)), default=0)
     has: dict[str, float] = run.data.metrics
     yield from (Metric(key, value, now, last) for key, value in content.scores.items() if has.get(key) != value)
 
 
-def _new(client: MlflowClient, run: Run, points: tuple[Point, ...]) -> Iterator[Point]:
+def _new(client: MlflowClient, run: Run, curve: Curve) -> Curve:
     """The points after the last one that the server has."""
-    key = next((name for point in points for name in point.metrics), None)
+    key = next((name for _, values in curve for name in values), None)
     sent = client.get_metric_history(run.info.run_id, key) if key in run.data.metrics else []
     last = max((each.step for each in sent), default=-1)
-    return (point for point in points if point.step > last)
+    return [(step, values) for step, values in curve if step > last]
 
 
 def _parts(values: list[Each], size: int) -> Iterator[list[Each]]:
