@@ -77,9 +77,10 @@ def new(folder: Path, *, photos: Path | None = None, data: str | None = None) ->
         write_all(made, {**content, STAGES: stages, "README.md": readme(target.name)})
         write_base(made, content)
         started = set_up_pipeline(made, target, source, data, model)
-        inside = _inside_repository(target)
+        there = next(each for each in (target, *target.parents) if each.is_dir())
+        larger = not (target / ".git").exists() and Repository(there).ask("rev-parse", "--git-dir") is not None
         move_into_place(made, target)
-    return Made(folder=folder, committed=not inside and _commit(target), started=started, origin=origin())
+    return Made(folder=folder, committed=not larger and _commit(target), started=started, origin=origin())
 
 
 def add(name: str, *, photos: Path | None = None, data: str | None = None) -> Made:
@@ -131,7 +132,11 @@ def set_up_pipeline(
 ) -> Started | None:
     """Write the pins and the parameters of a new pipeline in `made`, which becomes `target`."""
     with chdir(made):  # the paths of parameters are relative to it
-        for file, nothing in _pins().items():
+        # Of a pipeline whose runs have read nothing yet.
+        pins = {kind.FILE: kind().content() for kind in (SourcePin, ChampionPin, WeightsPin)}
+        pins[exclusions.FILE] = exclusions.Exclusions().model_dump()
+        pins[Paths().baseline] = Baseline(dataset=None, statistics=None).model_dump()
+        for file, nothing in pins.items():
             files.write_json(file, nothing)
         started = _choose(photos, data, {"record.artifact": model} if model else {})
         weights.pin(config.load(Path(PARAMS)))
@@ -200,22 +205,6 @@ def _choose(photos: Path | None, data: str | None, values: Mapping[str, Any]) ->
     values = {**values, **({"dataset.name": data} if data else {})}
     files.write_bytes(file, set_values(text, values).text.encode())
     return None
-
-
-def _pins() -> Mapping[Path, object]:
-    """The pins of a project whose runs have read nothing yet."""
-    return {
-        **{kind.FILE: kind().content() for kind in (SourcePin, ChampionPin, WeightsPin)},
-        exclusions.FILE: exclusions.Exclusions().model_dump(),
-        Paths().baseline: Baseline(dataset=None, statistics=None).model_dump(),
-    }
-
-
-def _inside_repository(target: Path) -> bool:
-    """Whether the new folder is to be a part of a larger git repository."""
-    there = next((each for each in (target, *target.parents) if each.is_dir()), target)
-    git = Repository(there)
-    return git.ask("rev-parse", "--git-dir") is not None and not (target / ".git").exists()
 
 
 def move_into_place(made: Path, target: Path) -> None:

@@ -66,12 +66,7 @@ def choose(
     train = split.train
     net = network(survey, machine, train, pretrained=pretrained)
     return [
-        Choice(
-            "dataset.name", "image_folder", "labels in a table" if survey.table else "a folder for each class"
-        ),
-        *_task(survey),
-        Choice("dataset.path", path, _where(survey, path)),
-        *_table(survey),
+        *_source(survey, path),
         *_splits(split, len(survey.per_class), several=survey.count is not None),
         *_damage(survey),
         *_size(survey, image_size or net.size),
@@ -127,20 +122,16 @@ def _keeps_features(net: ChosenNetwork, machine: Machine, train: int) -> bool:
     return net.pretrained and train <= FEW and not machine.gpus
 
 
-def _table(survey: Survey) -> Iterator[Choice]:
+def _source(survey: Survey, path: str) -> Iterator[Choice]:
+    why = "labels in a table" if survey.table else "a folder for each class"
+    yield Choice("dataset.name", "image_folder", why)
+    if survey.count is not None:
+        yield Choice("dataset.task", survey.task, "images have any number of labels")
+    why = f"{'the archive' if survey.archive else 'the folder'}; DVC versions a copy of it"
+    yield Choice("dataset.path", path, f"{why}, which other machines use" if path.startswith("/") else why)
     if survey.block is not None:
         why = "the only reading that fits all rows" if survey.chosen else "as you named it"
         yield Choice("dataset.table", survey.block, why)
-
-
-def _task(survey: Survey) -> Iterator[Choice]:
-    if survey.count is not None:
-        yield Choice("dataset.task", survey.task, "images have any number of labels")
-
-
-def _where(survey: Survey, path: str) -> str:
-    what = f"{'the archive' if survey.archive else 'the folder'}; DVC versions a copy of it"
-    return f"{what}, which other machines use" if path.startswith("/") else what
 
 
 @dataclass(frozen=True)
@@ -181,13 +172,12 @@ def splits(survey: Survey) -> Splits:
 
 def _splits(split: Splits, classes: int, *, several: bool) -> Iterator[Choice]:
     if split.test_fraction is not None:
-        why = f"{split.test:,} images for test"
-        why += "" if several else f": {_precision(split.test)}"
-        yield Choice("dataset.test_fraction", split.test_fraction, why)
+        precise = "" if several else f": {_precision(split.test)}"
+        yield Choice("dataset.test_fraction", split.test_fraction, f"{split.test:,} images for test{precise}")
     if split.validation_fraction is not None:
         why = f"{split.validation:,} images to choose the best epoch with"
-        few = limits(split.validation, classes)
-        why += f"; {few}" if few else ""
+        if few := limits(split.validation, classes):
+            why += f"; {few}"
         yield Choice("dataset.validation_fraction", split.validation_fraction, why)
 
 

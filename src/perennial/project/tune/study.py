@@ -72,14 +72,14 @@ class Study:
         """`evaluations`: of a whole training."""
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         folder.mkdir(parents=True, exist_ok=True)
-        self.maximizes = metric != "loss"
+        self._sign = 1 if metric == "loss" else -1  # of scores, so that lower ones are better
         self._first_rung = math.ceil(evaluations / FIRST_RUNG)
         self._keys = {each.key: each for each in dimensions}
         self._distributions = {each.key: _distribution(each) for each in dimensions}
         self._storage = optuna.storages.get_storage(f"sqlite:///{(folder / DATABASE).resolve()}")
         self._study = optuna.create_study(
             storage=self._storage, study_name=NAME, load_if_exists=True,
-            direction="maximize" if self.maximizes else "minimize",
+            direction="minimize" if metric == "loss" else "maximize",
         )  # fmt: skip
 
     def trials(self) -> list[Trial]:
@@ -114,10 +114,9 @@ class Study:
         if PRESENT in trial.user_attrs or not self._is_rung(evaluation):
             return False
         reached = [each for each in self.trials() if len(each.evaluations) >= evaluation]
-        sign = -1 if self.maximizes else 1
-        scores = [sign * each.evaluations[evaluation - 1] for each in reached]
+        scores = [self._sign * each.evaluations[evaluation - 1] for each in reached]
         losses = [each.losses[evaluation - 1] for each in reached]
-        return not (_among_better(sign * score, scores) or _among_better(loss, losses))
+        return not (_among_better(self._sign * score, scores) or _among_better(loss, losses))
 
     def _is_rung(self, evaluation: int) -> bool:
         while evaluation > self._first_rung and evaluation % REDUCTION == 0:
@@ -140,14 +139,15 @@ class Study:
 
     def best(self) -> Trial | None:
         """The finished trial with the best score, of several the one with the lowest loss, then the first."""
-        sign = -1 if self.maximizes else 1
         finished = [each for each in self.trials() if each.state == "finished"]
-        return min(finished, key=lambda each: (sign * (each.score or 0), each.loss, each.number), default=None)
+        return min(finished, key=lambda each: (self._worth(each), each.loss, each.number), default=None)
 
     def better(self, one: Trial, other: Trial) -> bool:
         """Whether the score of a finished trial is better than that of another one."""
-        gain = (one.score or 0) - (other.score or 0)
-        return gain > 0 if self.maximizes else gain < 0
+        return self._worth(one) < self._worth(other)
+
+    def _worth(self, trial: Trial) -> float:
+        return self._sign * (trial.score or 0)
 
     def importance(self) -> dict[str, float]:
         """The share of each key in the differences between the scores of finished trials, largest first."""

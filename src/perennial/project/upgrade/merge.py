@@ -5,13 +5,14 @@ These are found without running DVC.
 
 import posixpath
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from perennial.base import documents
 from perennial.base.dvc import dvc_lock
+from perennial.base.dvc.dvc_lock import LockedStage
 from perennial.base.errors import PerennialError
 from perennial.base.layout import PARAMS, STAGES
 from perennial.base.project.git import Repository
@@ -102,61 +103,49 @@ def _marked(ours: bytes, base: bytes, theirs: bytes, version: str) -> tuple[byte
     return done.stdout, done.code
 
 
-def run_again(before: Read, after: Read, folder: str = "") -> list[str]:
+def run_again(before: Read, after: Read, folder: str) -> list[str]:
     """The stages of the pipeline in `folder` that other contents of files make stale, in order."""
     old, new = _stages(before, folder), _stages(after, folder)
+    makers = {out: name for name, stage in new.items() for out in stage.outs}
     found = {name for name, stage in new.items() if stage != old.get(name)}
-    while True:
-        made = [out for name in found for out in new[name]["outs"]]
-        more = {
-            name for name, stage in new.items() if any(_below(read, made) for read in stage["reads"])
-        } - found
-        if not more:
-            return [name for name in new if name in found]
-        found |= more
+    for name in dvc_lock.ordered(new):
+        read = {*new[name].deps, *(file for file, _ in new[name].params)}
+        if not found.isdisjoint(dvc_lock.maker_of(path, makers) for path in read):
+            found.add(name)
+    return [name for name in new if name in found]
 
 
-def _stages(read: Read, folder: str) -> dict[str, dict[str, Any]]:
-    """What DVC compares of each stage of a pipeline."""
-    values = _yaml(read(posixpath.join(folder, PARAMS)))
-    stages = _yaml(read(posixpath.join(folder, STAGES))).get("stages") or {}
-    return {name: _stage(stage, values, read, folder) for name, stage in stages.items()}
+def _stages(read: Read, folder: str) -> dict[str, LockedStage]:
+    """What DVC compares of each stage of a pipeline, without digests."""
 
+    def content(name: str) -> dict[str, Any]:
+        try:
+            return documents.yaml_object(read(posixpath.normpath(posixpath.join(folder, name))) or b"")
+        except ValueError:  # results of stages, or conflicts
+            return {}
 
-def _stage(stage: Mapping[str, Any], values: Mapping[str, Any], read: Read, folder: str) -> dict[str, Any]:
-    def resolved(text: object) -> str:
-        return REFERENCE.sub(lambda key: str(dvc_lock.value_at(values, key[1])), str(text))
+    values = content(PARAMS)
 
-    outs = [
-        resolved(next(iter(each)) if isinstance(each, Mapping) else each)
-        for kind in ("outs", "metrics", "plots")
-        for each in stage.get(kind) or []
-    ]
-    deps = sorted(map(resolved, stage.get("deps") or []))
-    params: dict[str, Any] = {}
-    for each in stage.get("params") or []:
-        for name, keys in (each if isinstance(each, Mapping) else {PARAMS: [each]}).items():
-            file = resolved(name)
-            content = (
-                values if file == PARAMS else _yaml(read(posixpath.normpath(posixpath.join(folder, file))))
-            )
-            chosen = content if not keys else {key: dvc_lock.value_at(content, key) for key in keys}
-            params[file] = {**params.get(file, {}), **chosen}
+    def resolved(listed: object) -> str:
+        name = next(iter(listed)) if isinstance(listed, Mapping) else listed
+        return REFERENCE.sub(lambda key: str(dvc_lock.value_at(values, key[1])), str(name))
+
+    def params(listed: Iterable[Any]) -> Iterator[tuple[tuple[str, str], object]]:
+        for each in listed:
+            for name, keys in (each if isinstance(each, Mapping) else {PARAMS: [each]}).items():
+                file = resolved(name)
+                found = values if file == PARAMS else content(file)
+                for key in keys or [""]:  # else the whole file is one
+                    yield (file, key), dvc_lock.value_at(found, key) if key else found
+
     return {
-        "command": stage.get("cmd"),
-        "deps": deps,
-        "outs": sorted(outs),
-        "params": params,
-        "reads": sorted({*deps, *params}),
+        name: LockedStage(
+            command=str(stage.get("cmd")),
+            deps=dict.fromkeys(map(resolved, stage.get("deps") or []), ""),
+            params=dict(params(stage.get("params") or [])),
+            outs={
+                resolved(each): "" for kind in ("outs", "metrics", "plots") for each in stage.get(kind) or []
+            },
+        )
+        for name, stage in (content(STAGES).get("stages") or {}).items()
     }
-
-
-def _below(path: str, made: list[str]) -> bool:
-    return any(path == out or path.startswith(f"{out}/") for out in made)
-
-
-def _yaml(content: bytes | None) -> dict[str, Any]:
-    try:
-        return documents.yaml_object(content or b"")
-    except ValueError:  # results of stages, or conflicts
-        return {}

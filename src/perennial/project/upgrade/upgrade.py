@@ -80,6 +80,15 @@ class _Plan:
                 return change.content
         return self.before(path)
 
+    def pipelines(self) -> Iterator[tuple[str, str]]:
+        """The name and the folder of each pipeline."""
+        for each in Project(self.root, self.root).pipelines():
+            yield each.name, each.folder.relative_to(self.root).as_posix()
+
+    def run_again(self) -> Iterator[tuple[str, list[str]]]:
+        """The name of each pipeline, and its stages that run again."""
+        return ((name, merge.run_again(self.before, self.after, folder)) for name, folder in self.pipelines())
+
 
 def upgrade(start: Path, *, check: bool = False, conflicts: bool = False) -> Upgraded:
     """Move the project that holds a folder to the installed perennial.
@@ -105,7 +114,7 @@ def upgrade(start: Path, *, check: bool = False, conflicts: bool = False) -> Upg
     _plan(plan)
     done = Upgraded(
         before=before, after=plan.version, changes=plan.changes, notes=plan.notes,
-        run_again={each.name: again for each in _pipelines(root) if (again := _stale(plan, each))},
+        run_again={name: again for name, again in plan.run_again() if again},
         written=not check,
     )  # fmt: skip
     if done.conflicts and not conflicts and not check:
@@ -137,10 +146,6 @@ def _require_clean(git: Repository) -> None:
         )
 
 
-def _pipelines(root: Path) -> list[Project]:
-    return Project(root, root).pipelines()
-
-
 def _plan(plan: _Plan) -> None:
     """Fill a plan with the changes of all files."""
     shared = plan.base.keys() | plan.theirs.keys()
@@ -156,8 +161,7 @@ def _plan(plan: _Plan) -> None:
         if (ours := plan.before(name)) != (theirs := plan.theirs.get(name)):
             what: What = "added" if ours is None else "removed" if theirs is None else "updated"
             plan.changes.append(Change(path=name, what=what, content=theirs))
-    for pipeline in _pipelines(plan.root):
-        folder = pipeline.folder.relative_to(plan.root).as_posix()
+    for _, folder in plan.pipelines():
         prefix = "" if folder == "." else f"{posixpath.relpath('.', folder)}/"
         plan.changes += _pipeline_file(plan, posixpath.normpath(posixpath.join(folder, STAGES)), prefix)
         plan.changes += _params(plan, posixpath.normpath(posixpath.join(folder, PARAMS)))
@@ -219,11 +223,6 @@ def _notes(
             yield f"the default of {key} is {new[key]} now; yours stays {own[key]}"
         elif own[key] != old[key] and {*gone} & {*_above(key)}:
             yield f"{key} is gone; yours was {own[key]}"
-
-
-def _stale(plan: _Plan, pipeline: Project) -> list[str]:
-    folder = pipeline.folder.relative_to(plan.root).as_posix()
-    return merge.run_again(plan.before, plan.after, "" if folder == "." else folder)
 
 
 def _write(plan: _Plan) -> None:
