@@ -8,7 +8,8 @@ import numpy as np
 import PIL.Image
 import pytest
 import tensorflow as tf
-from support.inference import World, saved_as
+from support.inference import World
+from support.odd_images import saved
 from support.raw import picture
 
 from perennial.base.errors import ERRORS
@@ -37,7 +38,7 @@ def place(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     Path("photographs").mkdir()
     for number, name in enumerate(("rose.jpg", "tulip.webp", "photographs/1.jpg", "photographs/2.jpg")):
         kind = "WEBP" if name.endswith("webp") else "JPEG"
-        Path(name).write_bytes(saved_as(PIL.Image.fromarray(picture(number, 24)), kind))
+        Path(name).write_bytes(saved(PIL.Image.fromarray(picture(number, 24)), kind))
     return tmp_path
 
 

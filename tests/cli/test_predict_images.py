@@ -12,7 +12,8 @@ from pathlib import Path
 
 import PIL.Image
 import pytest
-from support.inference import CLASSES, abstain, saved_as
+from support.inference import CLASSES, abstain
+from support.odd_images import saved
 from support.raw import picture
 from typer.testing import CliRunner
 
@@ -22,7 +23,7 @@ from perennial.cli import app
 from perennial.model import export_layout
 
 SOURCE = Path(perennial.__file__).parents[1]
-PNG = saved_as(PIL.Image.fromarray(picture(5, 24)), "PNG")
+PNG = saved(PIL.Image.fromarray(picture(5, 24)), "PNG")
 
 
 @pytest.fixture

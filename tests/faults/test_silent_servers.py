@@ -14,8 +14,7 @@ import psutil
 import pytest
 from support import forks
 from support.s3 import CREDENTIALS
-from support.silent import Silent, silent_server
-from support.small_servers import Answering, served
+from support.small_servers import Answering, Silent, served, silent_server
 
 from perennial.base import limits
 from perennial.base.errors import PerennialError

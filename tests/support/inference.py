@@ -1,6 +1,5 @@
 """An export that takes photographs of any size, and what it has to say of some."""
 
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,10 +7,10 @@ from pathlib import Path
 import keras
 import numpy as np
 import PIL.Image
-import pillow_heif
 import pytest
 import tensorflow as tf
 from numpy.typing import NDArray
+from support.odd_images import saved
 from support.raw import picture
 
 import perennial
@@ -109,17 +108,7 @@ def photographs(tmp_path: Path) -> Callable[[int], list[Path]]:
         folder.mkdir(exist_ok=True)
         files = [folder / f"{number:03}.jpg" for number in range(count)]
         for number, file in enumerate(files):
-            file.write_bytes(saved_as(PIL.Image.fromarray(picture(number, 20 + number % 7)), "JPEG"))
+            file.write_bytes(saved(PIL.Image.fromarray(picture(number, 20 + number % 7)), "JPEG"))
         return files
 
     return write
-
-
-pillow_heif.register_heif_opener()
-
-
-def saved_as(image: PIL.Image.Image, kind: str, **options: object) -> bytes:
-    """The image as a file."""
-    stream = io.BytesIO()
-    image.copy().save(stream, kind, **options)
-    return stream.getvalue()

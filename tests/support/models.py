@@ -1,7 +1,6 @@
 """Models of any architecture, built as a run builds them."""
 
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator
 
 import keras
 import pytest
@@ -13,21 +12,15 @@ from perennial.model.models import MODELS, model_folder
 from perennial.model.models.model_folder import Description
 
 
-class Build(Protocol):
-    """Builds by name, at the architecture's own size where no image is given."""
-
-    def __call__(
-        self, name: str, image: tuple[int, int, int] | None = None, classes: int = 10, **options: object
-    ) -> keras.Model: ...
-
-
 def model_options(name: str, **changes: object) -> ModelConfig:
     values = {"dropout": None, "conv_stddev": None, "labels_offset": 0}
     return ModelConfig.model_validate({"name": name, **values, **changes})
 
 
 @pytest.fixture(scope="session")
-def build() -> Build:
+def build() -> Callable[..., keras.Model]:
+    """Builds by name, at the architecture's own size where no image is given."""
+
     def make(
         name: str, image: tuple[int, int, int] | None = None, classes: int = 10, **changes: object
     ) -> keras.Model:

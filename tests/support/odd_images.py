@@ -20,7 +20,7 @@ PHOTO = PIL.Image.fromarray(COLOURS)
 def saved(image: PIL.Image.Image, kind: str, **options: Any) -> bytes:
     """An image file."""
     stream = io.BytesIO()
-    image.save(stream, kind, **options)
+    image.copy().save(stream, kind, **options)
     return stream.getvalue()
 
 

@@ -1,8 +1,9 @@
-"""HTTP servers of a few answers: an API in place of Prefect's, and a webhook that keeps what it receives."""
+"""Servers of a few answers: an API like Prefect's, a webhook that keeps what it receives, and silence."""
 
 import json
+import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -73,3 +74,38 @@ def webhook() -> Iterator[Hook]:
     with served(Handler) as address:
         hook = Hook(f"{address}/services/{SECRET}")
         yield hook
+
+
+@dataclass
+class Silent:
+    """A server that accepts connections, and says nothing; what each connection sent first."""
+
+    address: str  # HOST:PORT
+    heard: list[bytes] = field(default_factory=list)
+
+
+@contextmanager
+def silent_server() -> Iterator[Silent]:
+    """The server during the block."""
+    kept: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        found = Silent(f"127.0.0.1:{listener.getsockname()[1]}")
+
+        def read(connection: socket.socket) -> None:
+            with suppress(OSError):
+                found.heard.append(connection.recv(1 << 16))
+                while connection.recv(1 << 16):
+                    pass
+
+        def accept() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    kept.append(connection)
+                    Thread(target=read, args=(connection,), daemon=True).start()
+
+        Thread(target=accept, daemon=True).start()
+        yield found
+        listener.shutdown(socket.SHUT_RDWR)
+    for each in kept:
+        each.close()

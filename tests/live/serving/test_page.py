@@ -117,5 +117,5 @@ def test_its_elements_are_closed(world) -> None:
     with serving(world.folder) as (_, client):
         answer = client.get("/")
     source = re.sub(r"<(style|script).*?</\1>", "", answer.text, flags=re.DOTALL)
-    Elements(source.replace('<link rel="icon" href="data:,">', "").replace("<input ", "<img "))
+    Elements(source)
     assert "default-src 'none'" in answer.headers["Content-Security-Policy"]

@@ -8,7 +8,8 @@ import numpy as np
 import PIL.Image
 import pytest
 import tensorflow as tf
-from support.inference import saved_as, write_export
+from support.inference import write_export
+from support.odd_images import saved
 from support.raw import picture
 
 import perennial
@@ -58,17 +59,17 @@ PNGS = {
 }
 KEYED = {
     "PNG of a palette with alpha": png_of("palette", 8, key=RNG.bytes(256)),
-    "PNG with a transparent colour": saved_as(PHOTO, "PNG", transparency=(0, 0, 0)),
-    "grey PNG with a transparent colour": saved_as(GREY, "PNG", transparency=0),
+    "PNG with a transparent colour": saved(PHOTO, "PNG", transparency=(0, 0, 0)),
+    "grey PNG with a transparent colour": saved(GREY, "PNG", transparency=0),
 }
 JPEGS = {
-    "JPEG": saved_as(PHOTO, "JPEG"),
-    "grey JPEG": saved_as(GREY, "JPEG"),
-    "progressive JPEG": saved_as(PHOTO, "JPEG", progressive=True),
-    "JPEG with all colours": saved_as(PHOTO, "JPEG", subsampling=0),
-    "upright JPEG": saved_as(PHOTO, "JPEG", exif=exif(1)),
-    "MPO": saved_as(PHOTO, "MPO", save_all=True, append_images=[GREY]),
-    "upright PNG": saved_as(PHOTO, "PNG", exif=exif(1)),
+    "JPEG": saved(PHOTO, "JPEG"),
+    "grey JPEG": saved(GREY, "JPEG"),
+    "progressive JPEG": saved(PHOTO, "JPEG", progressive=True),
+    "JPEG with all colours": saved(PHOTO, "JPEG", subsampling=0),
+    "upright JPEG": saved(PHOTO, "JPEG", exif=exif(1)),
+    "MPO": saved(PHOTO, "MPO", save_all=True, append_images=[GREY]),
+    "upright PNG": saved(PHOTO, "PNG", exif=exif(1)),
 }
 DEEP = [name for name in PNGS if name.startswith(("PNG 3 16", "PNG 4 16"))]
 TAKEN = {1: {each: (JPEGS | PNGS | KEYED)[each] for each in (JPEGS | PNGS | KEYED) if each not in DEEP}}
@@ -78,18 +79,18 @@ ROTATED = "image is rotated by its EXIF orientation"
 REFUSED = {
     "nothing": (b"", OTHER),
     "text": (b"no image", OTHER),
-    "BMP": (saved_as(PHOTO, "BMP"), OTHER),
-    "BMP with a palette": (saved_as(PHOTO.quantize(16), "BMP"), OTHER),
-    "BMP of 1 bit": (saved_as(GREY.convert("1"), "BMP"), OTHER),
-    "BMP of 32 bits": (saved_as(ALPHA, "BMP"), OTHER),
-    "GIF": (saved_as(GREY, "GIF"), OTHER),
-    "WebP": (saved_as(PHOTO, "WEBP"), OTHER),
-    "WebP with alpha": (saved_as(ALPHA, "WEBP", lossless=True), OTHER),
-    "TIFF": (saved_as(PHOTO, "TIFF"), OTHER),
-    "JPEG in CMYK": (saved_as(PHOTO.convert("CMYK"), "JPEG"), "image is a JPEG in CMYK"),
-    "animated PNG": (saved_as(PHOTO, "PNG", save_all=True, append_images=[PHOTO.rotate(180)]), "an animation"),
-    "rotated PNG": (saved_as(PHOTO, "PNG", exif=exif(3)), ROTATED),
-    **{f"JPEG, EXIF {value}": (saved_as(PHOTO, "JPEG", exif=exif(value)), ROTATED) for value in range(2, 9)},
+    "BMP": (saved(PHOTO, "BMP"), OTHER),
+    "BMP with a palette": (saved(PHOTO.quantize(16), "BMP"), OTHER),
+    "BMP of 1 bit": (saved(GREY.convert("1"), "BMP"), OTHER),
+    "BMP of 32 bits": (saved(ALPHA, "BMP"), OTHER),
+    "GIF": (saved(GREY, "GIF"), OTHER),
+    "WebP": (saved(PHOTO, "WEBP"), OTHER),
+    "WebP with alpha": (saved(ALPHA, "WEBP", lossless=True), OTHER),
+    "TIFF": (saved(PHOTO, "TIFF"), OTHER),
+    "JPEG in CMYK": (saved(PHOTO.convert("CMYK"), "JPEG"), "image is a JPEG in CMYK"),
+    "animated PNG": (saved(PHOTO, "PNG", save_all=True, append_images=[PHOTO.rotate(180)]), "an animation"),
+    "rotated PNG": (saved(PHOTO, "PNG", exif=exif(3)), ROTATED),
+    **{f"JPEG, EXIF {value}": (saved(PHOTO, "JPEG", exif=exif(value)), ROTATED) for value in range(2, 9)},
 }
 
 
@@ -172,7 +173,7 @@ def tiff(order: str, entries: list[tuple[int, int, int, bytes]]) -> bytes:
 
 
 def test_no_image_that_convert_keeps_as_it_is_counts_as_rotated() -> None:
-    plain, jfif = saved_as(PHOTO, "JPEG"), 20
+    plain, jfif = saved(PHOTO, "JPEG"), 20
     tags = (0x0100, 0x010F, 0x0112, 0x0131, 0x8769)
     checked = tf.function(lambda image: encodings.checked(image, 3, Takes()))
     found = set()

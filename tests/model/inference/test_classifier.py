@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import PIL.Image
 import pytest
-from support.inference import CLASSES, saved_as, write_export
+from support.inference import CLASSES, write_export
+from support.odd_images import saved
 from support.raw import picture
 
 import perennial
@@ -19,7 +20,7 @@ from perennial.model.inference.image_inputs import PixelBudget
 
 IMAGE = picture(5, 24)
 PHOTO = PIL.Image.fromarray(IMAGE)
-PNG = saved_as(PHOTO, "PNG")
+PNG = saved(PHOTO, "PNG")
 GREY = PHOTO.convert("L")
 
 

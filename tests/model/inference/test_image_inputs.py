@@ -14,7 +14,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import tensorflow as tf
-from support.inference import saved_as
+from support.odd_images import saved
 from support.raw import picture
 
 from perennial.base.errors import DataError
@@ -36,12 +36,12 @@ def two():
 def oriented():
     exif = PIL.Image.Exif()
     exif[0x0112] = 6  # a quarter turn
-    return saved_as(PHOTO, "JPEG", exif=exif)
+    return saved(PHOTO, "JPEG", exif=exif)
 
 
 def damaged_jpeg():
     """Noise in the middle of the only scan."""
-    content = bytearray(saved_as(PHOTO, "JPEG"))
+    content = bytearray(saved(PHOTO, "JPEG"))
     middle = len(content) * 3 // 4
     content[middle : middle + 20] = b"\xff\xc4" * 10
     return bytes(content)
@@ -57,25 +57,25 @@ def huge_png():
 
 
 ACCEPTED = {
-    "colour JPEG": saved_as(PHOTO, "JPEG"), "progressive JPEG": saved_as(PHOTO, "JPEG", progressive=True),
-    "grey JPEG": saved_as(GREY, "JPEG"), "CMYK JPEG": saved_as(PHOTO.convert("CMYK"), "JPEG"),
-    "JPEG with EXIF orientation": oriented(), "MPO": saved_as(PHOTO, "MPO", **two()),
-    "colour PNG": saved_as(PHOTO, "PNG"), "grey PNG": saved_as(GREY, "PNG"),
-    "PNG with alpha": saved_as(ALPHA, "PNG"), "PNG with a palette": saved_as(PHOTO.quantize(16), "PNG"),
-    "PNG with one transparent colour": saved_as(PHOTO, "PNG", transparency=(0, 0, 0)),
-    "PNG of 16 bits": saved_as(WIDE, "PNG"), "bilevel PNG": saved_as(GREY.convert("1"), "PNG"),
-    "lossy WebP": saved_as(PHOTO, "WEBP"), "lossless WebP": saved_as(ALPHA, "WEBP", lossless=True),
-    "BMP": saved_as(PHOTO, "BMP"), "HEIC": saved_as(PHOTO, "HEIF"),
-    "AVIF": saved_as(PHOTO, "AVIF"),
+    "colour JPEG": saved(PHOTO, "JPEG"), "progressive JPEG": saved(PHOTO, "JPEG", progressive=True),
+    "grey JPEG": saved(GREY, "JPEG"), "CMYK JPEG": saved(PHOTO.convert("CMYK"), "JPEG"),
+    "JPEG with EXIF orientation": oriented(), "MPO": saved(PHOTO, "MPO", **two()),
+    "colour PNG": saved(PHOTO, "PNG"), "grey PNG": saved(GREY, "PNG"),
+    "PNG with alpha": saved(ALPHA, "PNG"), "PNG with a palette": saved(PHOTO.quantize(16), "PNG"),
+    "PNG with one transparent colour": saved(PHOTO, "PNG", transparency=(0, 0, 0)),
+    "PNG of 16 bits": saved(WIDE, "PNG"), "bilevel PNG": saved(GREY.convert("1"), "PNG"),
+    "lossy WebP": saved(PHOTO, "WEBP"), "lossless WebP": saved(ALPHA, "WEBP", lossless=True),
+    "BMP": saved(PHOTO, "BMP"), "HEIC": saved(PHOTO, "HEIF"),
+    "AVIF": saved(PHOTO, "AVIF"),
 }  # fmt: skip
 BAD = {
     "nothing": (b"", "it is empty"),
     "damaged JPEG": (damaged_jpeg(), "it (is incomplete|is damaged|cannot be decoded)"),
-    "half a WebP": (saved_as(PHOTO, "WEBP")[:-20], "it cannot be decoded"),
-    "TIFF": (saved_as(PHOTO, "TIFF"), "it is a TIFF.*; `magick mogrify -format png FILE` converts it"),
-    "half a HEIC": (saved_as(PHOTO, "HEIF")[:-100], "it cannot be decoded: .*Unexpected end of file"),
+    "half a WebP": (saved(PHOTO, "WEBP")[:-20], "it cannot be decoded"),
+    "TIFF": (saved(PHOTO, "TIFF"), "it is a TIFF.*; `magick mogrify -format png FILE` converts it"),
+    "half a HEIC": (saved(PHOTO, "HEIF")[:-100], "it cannot be decoded: .*Unexpected end of file"),
     "Pillow image of 32 bits": (GREY.convert("F"), "samples of 32 bits"),
-    "PostScript": (saved_as(PHOTO, "EPS"), "not a JPEG, HEIC, PNG, WebP, AVIF or BMP"),
+    "PostScript": (saved(PHOTO, "EPS"), "not a JPEG, HEIC, PNG, WebP, AVIF or BMP"),
     "a bomb": (huge_png(), "100000 x 100000 pixels, expected 1 to"),
 }
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from support import versions
 from support.edits import edit
+from support.git import git
 from support.installed import Project
 from support.parameters import change_params
 
@@ -50,7 +51,7 @@ def stale(project: Project) -> set[str]:
 
 
 def changed(project: Project) -> list[str]:
-    return versions.git(project, "status", "--porcelain").split()[1::2]
+    return git("status", "--porcelain", folder=project.folder).split()[1::2]
 
 
 def test_a_project_is_upgraded_with_its_edits_and_comes_back(packages, tmp_path) -> None:
@@ -93,10 +94,10 @@ def test_a_project_is_upgraded_with_its_edits_and_comes_back(packages, tmp_path)
 
     back = upgrade(project)
     assert back["run_again"] == {".": ["gate"]}
-    versions.git(project, "diff", "--quiet", "HEAD~1", "--", ".", ":!dvc.lock", ":!.perennial")
+    git("diff", "--quiet", "HEAD~1", "--", ".", ":!dvc.lock", ":!.perennial", folder=folder)
     project.must("dvc", "repro")
-    versions.git(project, "add", "-A")  # the wheel of 0.1.0 is there again
-    versions.git(project, "diff", "--quiet", "HEAD~1")
+    git("add", "-A", folder=folder)  # the wheel of 0.1.0 is there again
+    git("diff", "--quiet", "HEAD~1", folder=folder)
 
 
 def test_all_pipelines_of_a_project_are_upgraded(packages: tuple[Path, Path], tmp_path: Path) -> None:
@@ -134,8 +135,8 @@ def test_a_version_is_named_and_fetched_from_the_index(packages: tuple[Path, Pat
     assert 'perennial: "0.2.0"' in (project.folder / "code.yaml").read_text()
     assert "perennial-ml==0.2.0" in (project.folder / "requirements" / "perennial.txt").read_text()
     assert [file.name.split("-")[1] for file in (project.folder / ".perennial").glob("*.whl")] == ["0.2.0"]
-    versions.git(project, "checkout", "-q", ".")
-    versions.git(project, "clean", "-fdq")
+    git("checkout", "-q", ".", folder=project.folder)
+    git("clean", "-fdq", folder=project.folder)
     (wheel,) = packages[1].parent.glob("*.whl")
     done = project.run("perennial", "upgrade", str(wheel))
     assert (done.returncode, "perennial 0.1.0 -> 0.2.0" in done.stdout) == (0, True), done.stdout

@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 from reports.runs.conftest import CLASSES, Record
 from support import chromium
+from support.pages import Elements
 from support.parameters import change_params
 from typer.main import get_command
 
@@ -25,30 +25,6 @@ WIDTHS = (320, 390, 1280)
 HEADS = "[...document.querySelectorAll('#runs thead th button')]"
 SHOWN = "[...document.querySelectorAll('#runs tbody tr:not([hidden]) code')].map(each => each.textContent)"
 BOXES = "[...document.querySelectorAll('#runs input')]"
-
-
-class Cells(HTMLParser):
-    """The texts of the table's cells, and what stands in elements that could run."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tags, self.rows, self._open = list[str](), list[list[str]](), False
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        if tag == "tr":
-            self.rows.append([])
-        if tag in {"td", "th"}:
-            self.rows[-1].append("")
-            self._open = True
-
-    def handle_endtag(self, tag: str) -> None:
-        self._open = self._open and tag not in {"td", "th"}
-
-    def handle_data(self, data: str) -> None:
-        if self._open:
-            self.rows[-1][-1] += data
 
 
 def invoke(*arguments: str) -> Result:
@@ -76,15 +52,15 @@ def test_the_table_stands_in_the_page_without_its_script(config: Config, record:
     leave_runs(record)
     done = invoke("--page")
     assert (done.exit_code, done.stdout) == (0, "runs.html: 5 runs\n")
-    found = Cells(Path("runs.html").read_text(encoding="utf-8"))
+    found = Elements(Path("runs.html").read_text(encoding="utf-8"))
     rows = {row[1]: row for row in found.rows if len(row) == 9}
     assert set(rows) == {"run", *(f"night-{number}" for number in range(1, 6))}
     assert rows["night-3"][2:8] == [
         "2026-01-02 03:04", "digits", "mnist_cnn", "100.0 %", "90.0 to 100.0", "passed",
     ]  # fmt: skip
     assert rows["night-4"][5:8] == ["-", "", "failed: failed"]
-    assert found.tags.count("script") == 2
-    assert not {"img", "link", "iframe"} & set(found.tags)
+    assert found.seen["script"] == 2
+    assert not {"img", "link", "iframe"} & found.seen.keys()
 
 
 def test_each_decision_says_what_would_have_passed(config: Config, record: Record) -> None:
@@ -101,7 +77,8 @@ def test_each_decision_says_what_would_have_passed(config: Config, record: Recor
     change_params(Path("params.yaml"), {"gate.false_share": 0.1})
     assert invoke("--page").exit_code == 0
     text = Path("runs.html").read_text(encoding="utf-8")
-    rows = {row[0]: row[1:] for row in Cells(text[text.index('id="decisions"') :]).rows if len(row) == 9}
+    table = re.search(r'id="decisions".*?(<table>.*?</table>)', text, re.DOTALL)[1]
+    rows = {name: cells for name, *cells in Elements(table).rows}
     assert rows.pop("run")[-2:] == ["to pass", "decision"]
     assert rows == {
         "night-2": ["v0.0.3", "+1.00", "12", "5", "0.072", "0.00027", "24 won", "rejected"],

@@ -8,8 +8,7 @@ import psutil
 import pytest
 from support import finished
 from support.parameters import change_params
-from support.silent import silent_server
-from support.small_servers import Answering, served
+from support.small_servers import Answering, served, silent_server
 
 from perennial.base import config as configuration
 from perennial.base import limits
