@@ -11,6 +11,7 @@ from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
+from fuzz.hunt import changed
 from support.odd_images import PHOTO, chunks_of, png_of, saved
 
 from perennial.data.images import jpeg, png, png_file
@@ -67,28 +68,6 @@ def _with_other_lines(draw: Random, body: bytes) -> bytes:
         return body
     packer = zlib.compressobj(draw.randrange(10), zlib.DEFLATED, draw.randint(9, 15))
     return packer.compress(changed(draw, lines)) + packer.flush()
-
-
-def changed(draw: Random, content: bytes) -> bytes:
-    """Bytes after a few changes anywhere."""
-    found = bytearray(content)
-    for _ in range(draw.randint(1, 4)):
-        at, size = draw.randrange(len(found) + 1), draw.choice((1, 1, 1, 2, 4, 16))
-        match draw.randrange(6):
-            case 0:
-                found[at : at + size] = draw.randbytes(size)
-            case 1:
-                found[at:at] = draw.randbytes(size)
-            case 2:
-                del found[at : at + size]
-            case 3:
-                found[at:at] = found[at : at + size] * draw.randint(1, 50)
-            case 4:
-                found[at:at] = bytes([draw.choice((0xFF, 0, 0xD9, 0xDA, 0xC0))]) * draw.randint(1, 200)
-            case 5:
-                if at < len(found):
-                    found[at] ^= 1 << draw.randrange(8)
-    return bytes(found)
 
 
 def odd(draw: Random, files: list[bytes]) -> bytes:

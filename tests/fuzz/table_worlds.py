@@ -37,10 +37,6 @@ SPLITS = (
 CODES = (("0", "1", "2"), ("a", "b", "c"), ("Training", "PublicTest", "PrivateTest"))
 FLAGS = (("is_valid", 1), ("is_validation_set", 1), ("is_test", 2), ("Is Test", 2))
 UNLABELLED = ("nan", "None", "NA", "#N/A", "?", "", "NULL")
-SEVERAL: tuple[Callable[[Sequence[str]], str], ...] = (
-    "|".join, ";".join, ", ".join, "/".join, " ".join, lambda names: json.dumps(list(names)), repr,
-    lambda names: json.dumps({"choices": list(names)}),
-)  # fmt: skip
 
 
 @dataclass
@@ -48,7 +44,7 @@ class World:
     """A folder, and what its owner means."""
 
     images: list[str]
-    truth: Truth | None  # none: no reading is right, so it must be refused
+    truth: Truth
     files: dict[str, bytes] = field(default_factory=dict)
     meaningful: bool = True  # whether a person could read it without a question
     kind: str = "table"
@@ -78,8 +74,7 @@ class Table:
 def world(seed: int) -> World:
     """The world of a seed."""
     draw = random.Random(seed)
-    (make,) = draw.choices((_of_table, _of_folders, _hard), (6, 2, 2))
-    return make(draw)
+    return _of_folders(draw) if draw.random() < 0.25 else _of_table(draw)
 
 
 def _names(draw: random.Random, count: int) -> list[str]:
@@ -176,7 +171,7 @@ def _add_labels(
         table.add(header, [ids[cell] for cell in cells])
         if draw.random() < 0.5:
             found.files["classes.txt"] = "".join(f"{number}:{name}\n" for name, number in ids.items()).encode()
-        elif found.truth is not None:
+        else:
             for image, (label, split) in found.truth.items():
                 found.truth[image] = ids[label], split
     else:
@@ -200,9 +195,8 @@ def _add_splits(draw: random.Random, table: Table, splits: list[str | None], way
         header, place = draw.choice(FLAGS)
         yes, no = draw.choice((("1", "0"), ("True", "False"), ("yes", "no")))
         table.add(header, [yes if split != "train" else no for split in splits])
-        if found.truth is not None:
-            for image, (label, split) in found.truth.items():
-                found.truth[image] = label, order[place] if split != "train" else "train"
+        for image, (label, split) in found.truth.items():
+            found.truth[image] = label, order[place] if split != "train" else "train"
 
 
 def _add_extras(draw: random.Random, table: Table, images: list[str], found: World) -> None:
@@ -328,70 +322,6 @@ def _of_folders(draw: random.Random) -> World:
         draw.shuffle(rows)
         found.files[f"side {number}.csv"] = _text(draw, table, rows, "csv", held, header=True)
     return found
-
-
-HARD = (
-    "several", "several", "several ones", "contradiction", "contradiction", "missing image", "missing row",
-    "two labels", "two forms", "split beside folders", "two lists", "swapped splits",
-)  # fmt: skip
-FORMS = (("1", "1.0"), ("01", "1"), ("True", "TRUE"), ("red fox", "red  fox"), ("a b", "a\xa0b"))
-
-
-def _hard(draw: random.Random) -> World:
-    """What no reading is right for."""
-    what, classes = draw.choice(HARD), draw.choice((("cat", "dog"), ("red", "blue", "green")))
-    count = draw.randint(16, 40)
-    labels = [classes[number % len(classes)] for number in range(count)]
-    names = _names(draw, count)
-    above = {
-        "contradiction": labels,
-        "split beside folders": labels,
-        "swapped splits": [("train", "test")[number // 2 % 2] for number in range(count)],
-    }.get(what)
-    images = [f"{folder}/{name}" for folder, name in zip(above, names, strict=True)] if above else list(names)
-    found, table, files = World(images, None, meaningful=False, kind=what), Table(), list(images)
-    cells = _hard_cells(draw, what, labels, classes)
-    if what == "missing image":
-        files[3] = "lost.png"
-    elif what == "two labels":
-        files[1] = files[0]
-    elif what == "two lists":
-        found.files["classes.txt"] = "\n".join(classes).encode()
-        found.files["labels.txt"] = "\n".join(classes[::-1]).encode()
-    table.add(draw.choice(("file", "image", "path")), files)
-    if what == "several ones":
-        for name in classes:
-            table.add(name, [str(int(label == name or row % 5 == 0)) for row, label in enumerate(labels)])
-    elif what == "split beside folders":
-        table.add(draw.choice(SPLIT_HEADERS), [("train", "train", "test")[row % 3] for row in range(count)])
-    else:
-        table.add(draw.choice(("label", "class", "species", "kind")), cells)
-    if what == "swapped splits":
-        table.add("split", [("test", "train")[row // 2 % 2] for row in range(count)])
-    rows = [row for row in range(count) if row != 5 or what != "missing row"]
-    draw.shuffle(rows)
-    found.files["l.csv"] = _text(draw, table, rows, "csv", World([], None), header=True)
-    return found
-
-
-def _hard_cells(draw: random.Random, what: str, labels: Sequence[str], classes: Sequence[str]) -> list[str]:
-    """The cells of labels, with what is wrong with them."""
-    cells = list(labels)
-    if what == "several":
-        join = draw.choice(SEVERAL)
-        for row in draw.sample(range(len(cells)), 5):
-            cells[row] = join(draw.sample(classes, 2))
-    elif what == "contradiction":
-        for row in draw.sample(range(len(cells)), draw.randint(1, 3)):
-            cells[row] = next(name for name in classes if name != labels[row])
-    elif what == "two labels":
-        cells[1] = next(name for name in classes if name != labels[0])
-    elif what == "two forms":
-        forms = (*draw.choice(FORMS), "owl")
-        cells = [forms[number % 3] for number in range(len(cells))]
-    elif what == "two lists":
-        cells = [str(classes.index(label)) for label in labels]
-    return cells
 
 
 def picture(number: int) -> bytes:

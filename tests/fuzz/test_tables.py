@@ -24,24 +24,21 @@ def as_found(found):
 
 
 def outcome(world, folder):
-    """`read`, `refused`, `asked` whether images have several labels, or `wrong`."""
+    """`read`, `refused` or `wrong`."""
     world.write(folder, table_worlds.picture)
 
     def read(member):
         return (folder / member.name).read_bytes()
 
     try:
-        table, found, asked = proposals.choose(archives.folder_contents(folder), read, folder, Named())
+        table, found, _ = proposals.choose(archives.folder_contents(folder), read, folder, Named())
     except DataError:
         return "refused"
     named = None if table is None else TableConfig(**table.block)
     staged = image_assignment.find(archives.folder_contents(folder), read, folder, table=named, task=found.task)
     assert as_found(staged) == as_found(found)  # the stages do what start says
-    if found.task == "multilabel":
-        return "asked" if asked and "several" in world.kind else "wrong"
-    if world.truth is not None and table_worlds.meant(as_found(found), world.truth):
-        return "read"
-    return "wrong"
+    right = found.task == "multiclass" and table_worlds.meant(as_found(found), world.truth)
+    return "read" if right else "wrong"
 
 
 def test_no_random_table_is_read_otherwise_than_its_owner_means(tmp_path):
