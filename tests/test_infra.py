@@ -285,7 +285,6 @@ def test_a_password_of_the_database_may_hold_any_character(monkeypatch: pytest.M
         if "DATABASE" in name:
             monkeypatch.setenv(name, value.replace("${POSTGRES_PASSWORD:?}", "a@b%c/d#e"))
     address = Settings().server.database.connection_url
-    assert address is not None
     url = make_url(address.get_secret_value())
     assert url.password == "a@b%c/d#e"
     assert (url.host, url.database) == ("database", "prefect")

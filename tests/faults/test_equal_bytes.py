@@ -102,8 +102,6 @@ class Server:
 
     def run(self, folder: Path, cores: Sequence[int], byte: int) -> dict[str, str]:
         """Digests of the results of a run on some cores, by path; malloc fills memory with a byte."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         print(folder, ",".join(map(str, cores)), byte, file=self._process.stdin, flush=True)
         assert self._process.stdout.readline().strip() == "0", "a stage failed; its error is on stderr"
         results = itertools.chain.from_iterable(sorted((folder / name).rglob("*")) for name in FOLDERS)

@@ -135,7 +135,6 @@ def _start(folder: Path, modules: Sequence[str]) -> None:
     }  # fmt: skip
     command = [PYTHON, "-m", "support.forks", name, str(folder / "python"), *modules]
     server = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
-    assert server.stdout is not None
     assert server.stdout.readline() == b"ready\n"
     server.stdout.close()
     server.returncode = 0  # it outlives this process, if another uses it

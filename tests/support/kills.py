@@ -112,8 +112,6 @@ class Worker:
             env={**os.environ, "PYTHONPATH": f"{source}:{tests}"},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
         )  # fmt: skip
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._to, self._from = self._process.stdin, self._process.stdout
 
     def close(self) -> None:
@@ -141,7 +139,6 @@ class Worker:
         # Of that thread alone: what others open is no part of the work.
         command = ["strace", "-p", thread, "-o", str(trace), *strace]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as tracer:
-            assert tracer.stderr is not None
             said = tracer.stderr.readline()
             print("go", file=self._to)
             message, code = "", self._from.readline()

@@ -64,12 +64,10 @@ class Devices:
 
     def ask(self, values: Mapping[str, object], *, resume: bool) -> None:
         """Let it train with these values, and resume; several processes then train at the same time."""
-        assert self._process.stdin is not None
         print(json.dumps([values, resume]), file=self._process.stdin, flush=True)
 
     def answer(self) -> Trained | str:
         """What the training gave that was asked for, or its error."""
-        assert self._process.stdout is not None
         line = self._process.stdout.readline()
         found = json.loads(line) if line else f"the process ended with code {self._process.wait()}"
         return found if isinstance(found, str) else Trained(*found)

@@ -53,9 +53,7 @@ def found(**named: object) -> Survey:
 
 def block(**named: object) -> dict[str, object]:
     """The value of dataset.table that `start` writes."""
-    value = found(**named).block
-    assert value is not None
-    return dict(value)
+    return dict(found(**named).block)
 
 
 def refusal(**named: object) -> str:

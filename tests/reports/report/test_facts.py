@@ -2,10 +2,11 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 from support import finished
 
-from perennial.base import documents, files
+from perennial.base import documents
 
 
 def test_everything_that_a_run_leaves_is_read(collect):
@@ -56,42 +57,43 @@ def test_a_damaged_curve_is_named(config, collect, damage):
     assert word in found.missing["validation_curve"]
 
 
-def test_a_validation_with_unexpected_statistics_is_named(config, collect):
-    statistics = documents.read_json(config.paths.validation)["statistics"]
-    finished.change(config.paths.validation, statistics={**statistics, "height": ["low", "high"]})
+def statistics(config, **values):
+    known = documents.read_json(config.paths.validation)["statistics"]
+    finished.change(config.paths.validation, statistics={**known, **values})
+
+
+def content(config, text):
+    config.paths.predictions.write_bytes(text)
+
+
+def scored(config, **values):
+    """Predictions of two classes, some facts of them changed."""
+    dataclasses.replace(finished.leave(config, ["cat", "dog"]), **values).write(config.paths.predictions)
+
+
+SPOILT = {
+    "unexpected statistics": (
+        statistics,
+        {"height": ["low", "high"]},
+        "validation",
+        "validation.json cannot be",
+    ),
+    "a validation of other data": (statistics, {"manifest": "another"}, "validation", "other data"),
+    "an empty file": (content, {"text": b""}, "test", "predictions.npz"),
+    "a CSV file": (content, {"text": b"actual\ncat\n"}, "test", "predictions.npz"),
+    "invalid labels": (scored, {"labels": np.arange(12)}, "test", "predictions.npz"),
+    "of another model": (scored, {"model": "another"}, "test", "another model"),
+    "of other data": (scored, {"data": "another"}, "test", "another model or other data"),
+}
+
+
+@pytest.mark.parametrize(("spoil", "values", "part", "said"), SPOILT.values(), ids=SPOILT)
+def test_a_part_that_is_damaged_or_of_another_run_is_named_and_not_used(
+    config, collect, spoil, values, part, said
+):
+    spoil(config, **values)
     found = collect()
-    assert (found.validation, "validation.json cannot be read" in found.missing["validation"]) == (None, True)
-
-
-@pytest.mark.parametrize("content", [b"", b"actual\ncat\n"])
-def test_a_damaged_file_of_predictions_is_named(config, collect, content):
-    config.paths.predictions.write_bytes(content)
-    assert str(config.paths.predictions) in collect().missing["test"]
-
-
-def test_predictions_with_invalid_labels_are_named(config, collect):
-    predictions = finished.leave(config, ["cat", "dog"])
-    predictions.labels[0] = 7
-    predictions.write(config.paths.predictions)
-    found = collect()
-    assert found.test is None
-    assert str(config.paths.predictions) in found.missing["test"]
-
-
-@pytest.mark.parametrize("key", ["model", "data"])
-def test_predictions_of_another_model_or_other_data_are_not_used(config, collect, key):
-    found = dataclasses.replace(finished.leave(config, ["cat", "dog"]), **{key: "another"})
-    found.write(config.paths.predictions)
-    collected = collect()
-    assert collected.test is None
-    assert "another model" in collected.missing["test"]
-
-
-def test_a_validation_of_other_data_is_not_used(config, collect):
-    written = documents.read_json(config.paths.validation)
-    written["statistics"]["manifest"] = "another"
-    files.write_json(config.paths.validation, written)
-    assert "other data" in collect().missing["validation"]
+    assert (getattr(found, part), said in found.missing[part]) == (None, True), found.missing
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", '{"seconds": null}', "{"])

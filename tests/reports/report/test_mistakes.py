@@ -60,11 +60,8 @@ def test_a_mistake_has_the_image_of_its_record(tmp_path):
         assert np.array(PIL.Image.open(io.BytesIO(encoded))).tolist() == PIXELS[one.number].tolist()
 
 
-def test_other_records_give_no_images(tmp_path):
+def test_other_and_removed_records_give_no_images(tmp_path):
     assert [one.image for one in confident(predicted(tmp_path, data="other"), tmp_path)] == [None] * 4
-
-
-def test_removed_records_give_no_images(tmp_path):
     found = predicted(tmp_path)
     for file in tmp_path.iterdir():
         file.unlink()

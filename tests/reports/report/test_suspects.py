@@ -28,13 +28,19 @@ def test_labels_that_are_likely_wrong_are_shown_with_their_images(config):
     assert f"labelled {listed[0]['label']}, perhaps {listed[0]['suggested']}" in config.paths.report.read_text()
 
 
-CHANCE = "No labels are listed: the model is not clearly better than always"
-UNSURE = "where the model predicts another class, it is less sure than it usually is of that class"
-
-
-@pytest.mark.parametrize(("above_chance", "said"), [(False, CHANCE), (True, UNSURE)])
-def test_the_page_says_why_no_labels_are_listed(config, above_chance, said):
-    finished.change(config.paths.label_errors, above_chance=above_chance, likely=0, listed=[])
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"above_chance": False}, "No labels are listed: the model is not clearly better than always"),
+        ({"above_chance": True}, "predicts another class, it is less sure than it usually is of that class"),
+        (None, "Missing: metrics/label_errors.json of this model"),
+    ],
+)
+def test_the_page_says_why_no_labels_are_listed(config, changes, said):
+    if changes is None:
+        config.paths.label_errors.unlink()
+    else:
+        finished.change(config.paths.label_errors, likely=0, listed=[], **changes)
     write(config)
     assert said in config.paths.report.read_text()
 
@@ -47,15 +53,10 @@ def test_a_missing_or_damaged_list_is_not_read(config, content):
     assert found(config) is None
 
 
-def test_the_page_says_that_the_list_is_missing(config):
-    config.paths.label_errors.unlink()
-    write(config)
-    assert "Missing: metrics/label_errors.json of this model" in config.paths.report.read_text()
-
-
-def test_the_list_of_another_model_is_not_shown(config):
+def test_the_list_of_another_model_and_copies_of_other_data_are_not_shown(config):
     finished.change(config.paths.label_errors, model="another")
-    assert found(config) is None
+    finished.change(config.paths.validation, statistics={"manifest": "another"})
+    assert (found(config), suspects.copies(config)) == (None, None)
 
 
 def test_copies_are_shown_side_by_side_and_advised_against(config):
@@ -75,8 +76,3 @@ def test_copies_are_shown_side_by_side_and_advised_against(config):
     assert "Copies in two splits" in page
     assert "copies_across_splits" in page
     assert "copies_across_splits" in [each["code"] for each in details(config)["advice"]]
-
-
-def test_copies_of_other_data_are_not_shown(config):
-    finished.change(config.paths.validation, statistics={"manifest": "another"})
-    assert suspects.copies(config) is None

@@ -75,7 +75,6 @@ def test_results_that_a_server_never_takes_are_given_up_after_the_limit(params, 
 
 def test_a_missing_address_is_named(params):
     (sent,) = sender.send(params)
-    assert sent.problem is not None
     assert sent.problem.startswith("MLFLOW_TRACKING_URI is not set")
 
 
