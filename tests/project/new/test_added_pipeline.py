@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 from support import raw
+from support.edits import edit
 from support.git import git
 from typer.testing import CliRunner
 
@@ -66,13 +67,6 @@ def test_photographs_are_found_from_the_pipelines_folder(project: Path) -> None:
     assert done.output.splitlines()[-1] == "next: cd pipelines/cats && git add . && git commit && perennial run"
 
 
-def test_changes_of_the_stages_are_taken_over(project: Path) -> None:
-    file = project / "dvc.yaml"
-    file.write_text(file.read_text() + "# ours\n")
-    add("birds")
-    assert (project / "pipelines" / "birds" / "dvc.yaml").read_text().endswith("# ours\n")
-
-
 @pytest.mark.parametrize("name", ["Birds", "../birds", "a_b", ""])
 def test_a_name_that_makes_no_tag_is_refused(project: Path, name: str) -> None:
     with pytest.raises(ConfigError, match=r"the name of a pipeline|exists"):
@@ -86,10 +80,12 @@ def test_nothing_is_left_of_one_that_could_not_be_made(project: Path) -> None:
     assert list((project / "pipelines").iterdir()) == []
 
 
-def test_a_second_one_of_the_same_name_and_a_folder_outside_of_a_project_are_refused(
+def test_changes_of_the_stages_are_taken_over_and_a_second_one_and_none_in_no_project_is_made(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    edit(project / "dvc.yaml", "desc: The", "desc: Our")
     add("birds")
+    assert "desc: Our" in (project / "pipelines" / "birds" / "dvc.yaml").read_text()
     with pytest.raises(ConfigError, match="birds exists; nothing was made"):
         add("birds")
     monkeypatch.chdir(tmp_path)
@@ -97,15 +93,18 @@ def test_a_second_one_of_the_same_name_and_a_folder_outside_of_a_project_are_ref
         add("birds")
 
 
+def require_passes_test(monkeypatch: pytest.MonkeyPatch, *pipeline: str) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(config.__file__).parents[3]))
+    command = [sys.executable, "-m", "perennial", *pipeline, "test"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (done.returncode, "all stages passed" in done.stdout) == (0, True), done.stderr
+
+
 @pytest.mark.slow
 def test_a_further_pipeline_is_tried_on_a_small_sample(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add("birds", data="digits")
     before = sorted(path for path in project.rglob("*") if ".git" not in path.parts)
-    source = str(Path(config.__file__).parents[3])
-    monkeypatch.setenv("PYTHONPATH", source)
-    command = [sys.executable, "-m", "perennial", "--pipeline", "birds", "test"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert (done.returncode, "all stages passed" in done.stdout) == (0, True), done.stderr
+    require_passes_test(monkeypatch, "--pipeline", "birds")
     assert sorted(path for path in project.rglob("*") if ".git" not in path.parts) == before
 
 
@@ -117,7 +116,4 @@ def test_a_project_in_a_larger_repository_is_tried_on_a_small_sample(tmp_path, m
     monkeypatch.chdir(tmp_path / "monorepo" / "vision")
     git("add", ".")
     git("commit", "-qm", "Add the project")
-    monkeypatch.setenv("PYTHONPATH", str(Path(config.__file__).parents[3]))
-    command = [sys.executable, "-m", "perennial", "test"]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert (done.returncode, "all stages passed" in done.stdout) == (0, True), done.stderr
+    require_passes_test(monkeypatch)

@@ -11,7 +11,7 @@ from support.git import IDENTITY
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.project import code_digests
 from perennial.base.project.git import Repository
-from perennial.project.new.template import BASE, write_base
+from perennial.project.new.template import BASE, write_all, write_base
 from perennial.project.upgrade import upgrade as module
 from perennial.project.upgrade.upgrade import Upgraded, upgrade
 
@@ -19,9 +19,7 @@ from perennial.project.upgrade.upgrade import Upgraded, upgrade
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory, project_files: dict[str, bytes]) -> Path:
     folder = tmp_path_factory.mktemp("project")
-    for name, content in project_files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
+    write_all(folder, project_files)
     write_base(folder, project_files)
     Repository(folder).run("init", "-q", "-b", "main")
     commit(folder)
@@ -163,21 +161,16 @@ def test_an_upgrade_that_fails_leaves_the_project_as_it_was(root, monkeypatch) -
     assert Repository(root).run("status", "--porcelain") == ""
 
 
-def test_a_params_yaml_that_cannot_be_read_is_a_conflict(root: Path) -> None:
-    (root / "params.yaml").write_text("train: [\n")
-    commit(root)
-    assert upgrade(root, check=True).conflicts == ["params.yaml"]
+def test_unknown_keys_are_kept_and_told_and_a_params_yaml_that_cannot_be_read_is_a_conflict(root: Path) -> None:
+    for text, conflicts in (("own: 1\n", []), ("train: [\n", ["params.yaml"])):
+        with (root / "params.yaml").open("a") as file:
+            file.write(text)
+        commit(root)
+        done = upgrade(root, check=True)
+        assert (done.conflicts, "own" in " ".join(done.notes)) == (conflicts, not conflicts)
+        assert done.needed is bool(conflicts)
     with pytest.raises(PerennialError, match=r"params\.yaml"):
         upgrade(root)
-
-
-def test_unknown_keys_of_a_person_are_kept_and_told(root: Path) -> None:
-    with (root / "params.yaml").open("a") as file:
-        file.write("own: 1\n")
-    commit(root)
-    done = upgrade(root)
-    assert not done.needed
-    assert "own" in " ".join(done.notes)
 
 
 def test_a_damaged_code_yaml_is_written_again(root: Path) -> None:
