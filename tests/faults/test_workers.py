@@ -11,9 +11,9 @@ from itertools import count
 
 import pytest
 from support import workers
+from support.training import rewind
 
 from perennial.base import documents
-from perennial.model.training import checkpoints
 
 LONG = {"train.max_steps": 150, "train.steps_between_evals": 50, "checkpoints.interval_steps": 20}
 rest = pytest.mark.skipif(os.environ.get("FAULTS") != "all", reason="only with FAULTS=all")
@@ -101,11 +101,7 @@ def test_workers_mix_images_of_each_other_as_one_process_does_and_resume(shared_
     assert workers.ends(processes) == [0, 0, 0], workers.said(together)
     assert workers.difference(together, alone) < 1e-4
     unbroken = record(together)
-    (folder,) = (together / ".work" / "train").iterdir()
-    (folder / "finished").unlink()
-    for path in checkpoints.committed(folder):
-        if checkpoints.step_of(path) > 10:
-            shutil.rmtree(path)
+    rewind(10, together)
     assert resumed(together) == unbroken
 
 

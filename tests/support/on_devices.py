@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from keras import Input, Model, layers
 from support import forks
-from support.training import PLAIN, Outcome, run, teach
+from support.training import PLAIN, Outcome, rewind, run, teach
 
 from perennial.base.config.data import ModelConfig
 from perennial.model.models import MODELS
@@ -96,12 +96,7 @@ def _train(file: Path, values: Mapping[str, object], *, resume: bool) -> None:
     answer: list[list[float]] | str
     try:
         if resume:
-            (folder,) = Path(".work/train").iterdir()
-            (folder / "finished").unlink()
-            later = [path for path in checkpoints.committed(folder) if checkpoints.step_of(path) > SAVED]
-            for path in later:
-                shutil.rmtree(path)
-            assert checkpoints.steps(folder)[-1] == SAVED
+            rewind(SAVED)
         answer = _found(run(values, clean=not resume))
     except Exception:  # noqa: BLE001 - the test shows it
         answer = traceback.format_exc()

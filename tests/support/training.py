@@ -96,6 +96,16 @@ def outcome(chosen: Config) -> Outcome:
     )
 
 
+def rewind(step: int, folder: Path = Path()) -> None:
+    """Make the training in a folder one that was interrupted once it had saved a step."""
+    (made,) = (folder / ".work" / "train").iterdir()
+    (made / "finished").unlink()
+    for path in checkpoints.committed(made):
+        if checkpoints.step_of(path) > step:
+            shutil.rmtree(path)
+    assert checkpoints.steps(made)[-1] == step
+
+
 def table(file: Path) -> list[dict[str, float]]:
     """The numbers in a CSV file, a row each."""
     with file.open() as lines:

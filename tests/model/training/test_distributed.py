@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 
@@ -11,12 +10,12 @@ import pytest
 import tensorflow as tf
 from support import workers as processes
 from support.parameters import change_params
-from support.training import ROOT
+from support.training import ROOT, rewind
 
 from perennial.base import documents
 from perennial.base.devices import cluster
 from perennial.base.errors import ConfigError
-from perennial.model.training import checkpoints, distributed
+from perennial.model.training import distributed
 
 
 @pytest.fixture
@@ -86,11 +85,7 @@ def test_a_training_goes_on_with_another_number_of_devices(tmp_path_factory):
         for count in (1, 2)
     )
     assert processes.ends([processes.start(folder) for folder in (alone, several)]) == [0, 0]
-    (run,) = (several / ".work" / "train").iterdir()
-    (run / "finished").unlink()
-    for path in checkpoints.committed(run):
-        if checkpoints.step_of(path) > 10:
-            shutil.rmtree(path)
+    rewind(10, several)
     change_params(several / "params.yaml", {"train.devices": "cpu:3"})
     assert processes.ends([processes.start(several)]) == [0], processes.said(several)
     assert "resumed from step" in processes.said(several)

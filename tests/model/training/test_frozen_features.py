@@ -8,12 +8,12 @@ import keras
 import numpy as np
 import pytest
 from keras import layers
-from support.training import run
+from support.training import rewind, run
 
 from perennial.data.preprocessing import ImageSpec
 from perennial.model.models import MODELS
 from perennial.model.models.layers import Dropout, Mirrored, MirroredMean, layer_chain
-from perennial.model.training import checkpoints, frozen_features, warm_start
+from perennial.model.training import frozen_features, warm_start
 
 
 def pixels(preprocessing: str = "rescale") -> ImageSpec:
@@ -186,11 +186,7 @@ def test_a_training_resumes_with_equal_features(features, tmp_path, monkeypatch,
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     caplog.set_level("INFO")
-    left = tmp_path / made.folder
-    for path in checkpoints.committed(left):
-        if int(path.name[5:14]) > step:
-            shutil.rmtree(path)
-    (left / "finished").unlink()
+    rewind(step)
     again = run(VALUES)
     assert f"resumed from step {step}" in caplog.text
     assert [caplog.text.count(f"features of {count} images") for count in ("1,294", "144")] == (
