@@ -6,6 +6,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from conftest import ROOT
 from prefect.settings.models.root import Settings
 from ruamel.yaml import YAML
 from sqlalchemy.engine import make_url
-from support.manifests import are_valid, passes
+from support.manifests import are_valid, is_compose, passes
 
 from perennial.base.devices import cluster
 from perennial.base.dvc import repro
@@ -31,14 +32,6 @@ SECONDS = {
     "perennial-worker": WORKER_S, "perennial-retrain": FLOW_S, "training": FLOW_S,
     "training-workers-0": FLOW_S, "perennial-pool": WORKER_S,
 }  # fmt: skip
-
-
-def lint_dockerfile(file: Path) -> bool:
-    return passes("hadolint", file)
-
-
-def check_compose(file: Path) -> bool:
-    return passes("check-jsonschema", "--builtin-schema", "vendor.compose-spec", file)
 
 
 def check_manifest(file: Path) -> bool:
@@ -79,8 +72,8 @@ def jobs(file: Path) -> Iterator[dict[str, Any]]:
 
 CHECKS: dict[str, tuple[Callable[[Path], bool], list[Path], tuple[str, str]]] = {
     # what is checked: how, the files, and a mistake in the first of them
-    "Dockerfile": (lint_dockerfile, [INFRA / "Dockerfile"], ("--no-install-recommends ", "")),
-    "compose": (check_compose, [INFRA / "compose.yaml"], ("stop_grace_period: 45s", "grace_period: 45s")),
+    "Dockerfile": (partial(passes, "hadolint"), [INFRA / "Dockerfile"], ("--no-install-recommends ", "")),
+    "compose": (is_compose, [INFRA / "compose.yaml"], ("stop_grace_period: 45s", "grace_period: 45s")),
     "kubernetes": (check_manifest, KUBERNETES, ("terminationGracePeriodSeconds", "terminationGracePeriod")),
     "proxy": (check_proxy, [INFRA / "Caddyfile"], ("reverse_proxy", "reverse_proxies")),
     "systemd": (check_unit, UNITS, ("ExecStart=", "ExecStarts=")),
@@ -113,20 +106,17 @@ def pods() -> Iterator[tuple[str, dict[str, Any]]]:
                 yield each["metadata"]["name"], spec["template"]["spec"]
 
 
-def test_a_pod_has_time_to_save_before_it_is_killed() -> None:
+def test_a_pod_and_a_service_have_time_to_save_before_they_are_killed() -> None:
     grace = {name: pod["terminationGracePeriodSeconds"] for name, pod in pods()}
     assert grace.keys() == SECONDS.keys()
     assert all(grace[name] > needed for name, needed in SECONDS.items())
-
-
-def test_a_service_has_time_to_save_before_it_is_killed() -> None:
     for name in ("worker", "gpu-worker"):
         assert int(COMPOSE["services"][name]["stop_grace_period"].rstrip("s")) > WORKER_S
-    for name, needed in (("perennial-worker", WORKER_S), ("perennial-retrain", FLOW_S)):
+    for name in ("perennial-worker", "perennial-retrain"):
         unit = configparser.ConfigParser(strict=False, interpolation=None)
         unit.read(INFRA / "systemd" / f"{name}.service")
         assert unit["Service"]["KillMode"] == "mixed"  # a stage that gets a second SIGTERM ends without saving
-        assert int(unit["Service"]["TimeoutStopSec"]) > needed
+        assert int(unit["Service"]["TimeoutStopSec"]) > SECONDS[name]
 
 
 @pytest.mark.parametrize("file", [*KUBERNETES, *UNITS], ids=lambda file: file.name)
@@ -138,12 +128,21 @@ def test_what_starts_again_after_75_does_not_after_changed_inputs(file: Path) ->
 
 
 @pytest.mark.parametrize(("name", "pod"), list(pods()))
-def test_a_container_needs_no_root_and_writes_to_its_volumes_only(name: str, pod: dict[str, Any]) -> None:
+def test_a_container_needs_no_root_and_has_its_volumes_shared_memory_and_the_code_of_its_checkout(
+    name: str, pod: dict[str, Any]
+) -> None:
     assert pod["securityContext"]["runAsNonRoot"]
     assert ("serviceAccountName" in pod) is pod.get("automountServiceAccountToken", True)
+    volumes = {each["name"] for each in pod["volumes"]}
     for container in pod["containers"]:
         assert container["securityContext"]["readOnlyRootFilesystem"]
         assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        mounted = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
+        assert set(mounted.values()) == volumes
+        assert ("/dev/shm" in mounted) is (name != "perennial-pool")  # whose runs are in other pods
+        if "workingDir" in container:
+            variables = {each["name"]: each.get("value") for each in container["env"]}
+            assert variables["PYTHONPATH"] == f"{container['workingDir']}/src"
 
 
 INDEXED = [
@@ -201,15 +200,6 @@ def test_only_a_volume_for_many_nodes_is_named_by_several_workloads() -> None:
         assert claims[name]["spec"]["accessModes"] == ["ReadWriteMany"], name
 
 
-@pytest.mark.parametrize(("name", "pod"), list(pods()))
-def test_what_a_container_mounts_is_a_volume_and_tensorflow_has_shared_memory(name, pod) -> None:
-    volumes = {each["name"] for each in pod["volumes"]}
-    for container in pod["containers"]:
-        mounted = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
-        assert set(mounted.values()) == volumes
-        assert ("/dev/shm" in mounted) is (name != "perennial-pool")  # whose runs are in other pods
-
-
 def test_every_image_of_ours_is_a_target_of_the_dockerfile() -> None:
     targets = re.findall(
         r"^FROM .* AS (\w+)$", (INFRA / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE
@@ -245,16 +235,8 @@ def test_a_unit_names_units_that_are_there_and_files_that_its_comment_makes() ->
         assert file.suffix != ".timer" or file.with_suffix(".service") in UNITS
 
 
-@pytest.mark.parametrize(("name", "pod"), list(pods()))
-def test_a_container_in_a_checkout_runs_the_code_of_the_checkout(name: str, pod: dict[str, Any]) -> None:
-    for container in pod["containers"]:
-        if "workingDir" in container:
-            variables = {each["name"]: each.get("value") for each in container["env"]}
-            assert variables["PYTHONPATH"] == f"{container['workingDir']}/src"
-
-
 @pytest.mark.parametrize("job", INDEXED, ids=lambda job: job["metadata"]["name"])
-def test_every_pod_of_a_job_knows_the_others_by_the_names_that_kubernetes_gives_them(job, monkeypatch) -> None:
+def test_every_pod_of_a_job_knows_the_others_and_it_goes_on_after_a_disruption_and_75(job, monkeypatch) -> None:
     spec, pod = job["spec"], job["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     (port,) = [each["containerPort"] for each in container["ports"]]
@@ -267,11 +249,7 @@ def test_every_pod_of_a_job_knows_the_others_by_the_names_that_kubernetes_gives_
         for each in container["env"]:
             monkeypatch.setenv(each["name"], each["value"])
         assert cluster.this_worker() == cluster.Worker(index=index, addresses=names)
-
-
-@pytest.mark.parametrize("job", INDEXED, ids=lambda job: job["metadata"]["name"])
-def test_a_job_goes_on_after_a_disruption_and_75_and_ends_after_1_to_4(job: dict[str, Any]) -> None:
-    first, *rules = job["spec"]["podFailurePolicy"]["rules"]
+    first, *rules = spec["podFailurePolicy"]["rules"]
     assert first == {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     ends = [code for rule in rules if rule["action"] == "FailJob" for code in rule["onExitCodes"]["values"]]
     assert ends == [1, 2, 3, 4]

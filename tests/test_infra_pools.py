@@ -16,7 +16,7 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect_docker.worker import DockerWorker, DockerWorkerJobConfiguration
 from prefect_kubernetes.worker import KubernetesWorkerJobConfiguration
-from support.manifests import are_valid, passes
+from support.manifests import are_valid, is_compose
 
 from perennial.base.dvc import repro
 from perennial.orchestration.provisioning import infra
@@ -102,7 +102,7 @@ def is_service(wanted: Template, file: Path) -> bool:
     for each in devices:
         each["capabilities"] = [one for group in each["capabilities"] for one in group]
     file.write_text(json.dumps({"services": {"run": given}}))
-    return passes("check-jsonschema", "--builtin-schema", "vendor.compose-spec", file)
+    return is_compose(file)
 
 
 @pytest.mark.parametrize("values", [{}, SPOT, {"gpus": 0}], ids=["defaults", "spot", "cpu"])
@@ -111,12 +111,14 @@ def test_kubernetes_accepts_the_job_of_a_run(values: Template, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_run_of_any_name_has_names_and_labels_that_kubernetes_takes(name: str) -> None:
+def test_a_run_of_any_name_has_names_and_labels_that_kubernetes_and_docker_take(name: str) -> None:
     made = job(SPOT, name=name)
     assert re.fullmatch(r"[a-z0-9][a-z0-9-]{0,51}-", made["metadata"]["generateName"])
     for labels in (made["metadata"]["labels"], made["spec"]["template"]["metadata"]["labels"]):
         assert all(LABEL.fullmatch(value) for value in labels.values()), labels
         assert labels["kueue.x-k8s.io/queue-name"] == "gpu"
+    shown = settings({}, name=name)["name"]
+    assert shown is None or re.fullmatch(r"[a-zA-Z0-9][a-zA-Z0-9_.-]+", shown)
 
 
 def pod_and_container(values: Template) -> tuple[Template, Template]:
@@ -165,12 +167,6 @@ def test_a_container_of_docker_needs_no_root_and_has_its_gpus_and_shared_memory(
     assert host["Tmpfs"] == {"/tmp": ""}
     assert made["command"] == "perennial flow-run"
     assert made["environment"]["PERENNIAL_REPOSITORY"] == "https://git.example.com/project.git"
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_container_of_docker_has_a_name_that_docker_takes(name: str) -> None:
-    made = settings({}, name=name)["name"]
-    assert made is None or re.fullmatch(r"[a-zA-Z0-9][a-zA-Z0-9_.-]+", made)
 
 
 @pytest.mark.parametrize("values", [{}, {"device_requests": []}], ids=["defaults", "cpu"])

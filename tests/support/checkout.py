@@ -8,6 +8,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +18,7 @@ from typing import Self
 from uuid import uuid4
 
 import httpx
+import psutil
 from support import forks
 from support.edits import edit
 from support.git import IDENTITY
@@ -139,6 +141,19 @@ def wait_until(condition: Callable[[], object], seconds: float = 900, pause: flo
         assert time.monotonic() < deadline, "timed out"
         time.sleep(pause)
         pause = min(longer * pause, 2)
+
+
+def signal_child(module: str, number: int, ready: Callable[[], object] = lambda: True) -> None:
+    """Signal the process of this one that runs a module, once it is there and all is ready for it."""
+
+    def running() -> psutil.Process | None:
+        return next((each for each in psutil.Process().children() if module in each.cmdline()), None)
+
+    def kill() -> None:
+        wait_until(lambda: ready() and running(), pause=0.01)
+        running().send_signal(number)
+
+    threading.Thread(target=kill, daemon=True).start()
 
 
 @dataclass(frozen=True)

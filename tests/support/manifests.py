@@ -23,6 +23,11 @@ def passes(*command: object) -> bool:
     return done.returncode == 0
 
 
+def is_compose(file: Path) -> bool:
+    """Whether the schema of compose accepts a file."""
+    return passes("check-jsonschema", "--builtin-schema", "vendor.compose-spec", file)
+
+
 def are_valid(manifests: Iterable[Mapping[str, Any]], file: Path) -> bool:
     """Whether the schemas of the oldest and the newest version accept manifests, which the file holds then."""
     with file.open("w", encoding="utf-8") as written:

@@ -66,7 +66,10 @@ def entry(file: Path) -> manifest.Shard:
 
 
 def write_folder(
-    folder: Path, splits: Mapping[manifest.Split, Sequence[Sequence[bytes]]], classes: Sequence[str]
+    folder: Path,
+    splits: Mapping[manifest.Split, Sequence[Sequence[bytes]]],
+    classes: Sequence[str],
+    name: str = "pets_{split}_{number:05d}-of-{count:05d}.tfrecord",
 ) -> None:
     """Writes records, given for each split as shards of data, with all that belongs to them."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -74,7 +77,7 @@ def write_folder(
     for split, shards in splits.items():
         entries = []
         for number, shard in enumerate(shards):
-            file = folder / f"pets_{split}_{number:05d}-of-{len(shards):05d}.tfrecord"
+            file = folder / name.format(split=split, number=number, count=len(shards))
             file.write_bytes(b"".join(map(framing.frame, shard)))
             entries.append(entry(file))
         labels = [example.parse(data)[0].label for shard in shards for data in shard]
@@ -87,15 +90,7 @@ def write_folder(
 
 def write_pets(folder: Path) -> Path:
     """Writes a small valid record folder: 20, 2 and 2 images of 2x2 pixels, each filled with its number."""
-    splits = {}
-    for split, examples in (("train", 20), ("validation", 2), ("test", 2)):
-        data = [datum(np.full((2, 2), number, np.uint8), number % 2) for number in range(examples)]
-        file = folder / f"{split}.tfrecord"
-        file.write_bytes(b"".join(map(framing.frame, data)))
-        splits[split] = manifest.SplitManifest(
-            examples=examples, per_class=[examples // 2] * 2, shards=[entry(file)]
-        )
-    classes = ["cat", "dog"]
-    (folder / "labels.txt").write_text(manifest.labels_text(classes))
-    manifest.write(folder, manifest.Manifest(dataset="pets", classes=classes, source={}, splits=splits))
+    data = [datum(np.full((2, 2), number, np.uint8), number % 2) for number in range(20)]
+    splits = {"train": [data], "validation": [data[:2]], "test": [data[:2]]}
+    write_folder(folder, splits, ("cat", "dog"), "{split}.tfrecord")
     return folder

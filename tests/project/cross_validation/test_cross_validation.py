@@ -1,18 +1,15 @@
 """Cross-validations with real trainings, each in a process of its own."""
 
 import csv
-import os
 import shutil
 import signal
-import threading
 from pathlib import Path
 
 import numpy as np
 import PIL.Image
-import psutil
 import pytest
 from support import raw, tagged
-from support.checkout import wait_until
+from support.checkout import signal_child
 from support.training import ROOT, change_params, initialize_weights, prepare
 
 from perennial.base import config, files
@@ -54,24 +51,10 @@ def table():
         return list(csv.DictReader(stream))
 
 
-def kill_in(number):
-    """Kill the process of a fold with SIGKILL once its training has a checkpoint."""
-
-    def running():
-        children = psutil.Process().children()
-        return next((each for each in children if fold.MODULE in each.cmdline()), None)
-
-    def kill():
-        saved = Path(".work/cross-validation")
-        wait_until(lambda: any(saved.glob(f"*/fold-{number}/work/train/*/step-*")) and running(), pause=0.01)
-        os.kill(running().pid, signal.SIGKILL)
-
-    threading.Thread(target=kill, daemon=True).start()
-
-
 def test_one_that_was_killed_goes_on_and_ends_as_an_unbroken_one(pipeline):
     change_params(PARAMS, {"checkpoints.interval_steps": 10, "train.epochs": 8})
-    kill_in(2)
+    saved = Path(".work/cross-validation")
+    signal_child(fold.MODULE, signal.SIGKILL, lambda: any(saved.glob("*/fold-2/work/train/*/step-*")))
     with pytest.raises(PerennialError, match=r"fold 2 of 2: a signal \(9\)"):
         cross_validated()
     document = cross_validated()

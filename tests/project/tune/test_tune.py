@@ -1,16 +1,13 @@
 """A search with real trainings of the digits, each in a process of its own."""
 
 import json
-import os
 import shutil
 import signal
-import threading
 import time
 from pathlib import Path
 
-import psutil
 import pytest
-from support.checkout import wait_until
+from support.checkout import signal_child
 from support.training import ROOT, change_params
 from typer.testing import CliRunner
 
@@ -18,7 +15,7 @@ from perennial.base.config import load
 from perennial.base.errors import ConfigError, InputsChanged, Interrupted, PerennialError
 from perennial.base.project import source_code
 from perennial.cli import app
-from perennial.project.tune.training_process import LOG
+from perennial.project.tune.training_process import LOG, TRIAL
 from perennial.project.tune.tune import Budget, Search, _failed, check, choose, search
 from perennial.stages.initialize import initialize
 
@@ -42,26 +39,6 @@ def searched(texts=RATES, trials=1, minutes=None):
     found = Search(Path("params.yaml"), texts)
     search(found, Budget(trials=trials, minutes=minutes, started=time.monotonic()), pinned=True)
     return found
-
-
-def trial_process():
-    """The process of the running trial."""
-    trials = (
-        each
-        for each in psutil.Process().children()
-        if "perennial.project.tune.training_process" in each.cmdline()
-    )
-    return next(trials, None)
-
-
-def kill_when(ready, number):
-    """Signal the process of the first trial once it is ready."""
-
-    def kill():
-        wait_until(lambda: ready() and trial_process())
-        os.kill(trial_process().pid, number)
-
-    threading.Thread(target=kill, daemon=True).start()
 
 
 def test_a_trial_leaves_its_scores_and_its_record(pipeline, forked):
@@ -91,7 +68,7 @@ def test_the_process_of_a_trial_imports_nothing_of_the_study():
 @pytest.mark.slow
 def test_a_killed_trial_is_a_failed_one_and_the_search_goes_on(pipeline):
     """As when the kernel kills it because memory ran out."""
-    kill_when(lambda: True, signal.SIGKILL)
+    signal_child(TRIAL, signal.SIGKILL)
     trials = searched(trials=2).study.trials()
     assert [each.state for each in trials] == ["failed", "finished"]
     assert "memory" in trials[0].reason
@@ -109,8 +86,10 @@ def test_several_failures_one_after_another_end_the_search(pipeline, monkeypatch
 def test_a_trial_that_is_interrupted_goes_on_from_its_checkpoint(pipeline):
     change_params(Path("params.yaml"), {"train.epochs": 25, "checkpoints.interval_steps": 20})
     log = Path(".work/tune")
-    kill_when(
-        lambda: any("epoch 3 of" in file.read_text() for file in log.glob(f"*/*/*/{LOG}")), signal.SIGTERM
+    signal_child(
+        TRIAL,
+        signal.SIGTERM,
+        lambda: any("epoch 3 of" in file.read_text() for file in log.glob(f"*/*/*/{LOG}")),
     )
     with pytest.raises(Interrupted):
         searched()
