@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 import warnings
+from collections.abc import Mapping
 from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,6 +93,15 @@ class Project:
         }
         return {**kept, **ours, **extra}
 
+    def start(self, texts: Mapping[str, str]) -> None:
+        """Write files, and make the folder a repository with DVC."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.folder / name).write_text(text)
+        self.git("init", "-q", "-b", "main")
+        self.must("dvc", "init", "-q")
+
     def run(self, *command: str, **extra: str) -> subprocess.CompletedProcess[str]:
         """Run a program of this environment; `perennial` and `dvc` are forks."""
         program = [forks.python(), "-m", *command] if command[0] in {"perennial", "dvc"} else list(command)
@@ -169,17 +179,12 @@ def _made() -> Project:
     atexit.register(shutil.rmtree, folder)
     base = folder / "base"
     project = Project(base / "the project", base / "home")
-    project.home.mkdir(parents=True)
-    (project.folder / "pins").mkdir(parents=True)
-    for name in ("params.yaml", ".gitattributes"):
-        shutil.copy(ROOT / name, project.folder)
-    texts = {"dvc.yaml": PIPELINE.replace("{python}", "python -S"), "train.py": TRAIN, "gate.py": GATE,
-             "data.txt": "0.8 first\n", ".gitignore": "/models/\n/metrics/\n/runs/\n/.work/\n",
-             "pins/champion.json": '{\n  "commit": null,\n  "version": null\n}\n'}  # fmt: skip
-    for name, text in texts.items():
-        (project.folder / name).write_text(text)
-    project.git("init", "-q", "-b", "main")
-    project.must("dvc", "init", "-q")
+    project.start({
+        **{name: (ROOT / name).read_text() for name in ("params.yaml", ".gitattributes")},
+        "dvc.yaml": PIPELINE.replace("{python}", "python -S"), "train.py": TRAIN, "gate.py": GATE,
+        "data.txt": "0.8 first\n", ".gitignore": "/models/\n/metrics/\n/runs/\n/.work/\n",
+        "pins/champion.json": '{\n  "commit": null,\n  "version": null\n}\n',
+    })  # fmt: skip
     project.must("dvc", "config", "core.analytics", "false")
     project.git("add", ".")
     project.git("commit", "-qm", "Start")

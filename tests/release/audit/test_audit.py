@@ -36,15 +36,10 @@ def made(tmp_path_factory):
     """A project of which one stage wrote a folder, a file and a metric that is in git; `labels` was added."""
     base = tmp_path_factory.mktemp("audit")
     project = Project(base / "project", base / "home")
-    for folder in (project.folder, project.home):
-        folder.mkdir()
-    texts = {"dvc.yaml": PIPELINE, "make.py": MAKE, "labels": "cat\n",
-             ".gitignore": "photos\nmodel\nlabels\nkept\n",
-             "params.yaml": "paths:\n  photos: photos\n  metrics: metrics.json\n"}  # fmt: skip
-    for name, text in texts.items():
-        (project.folder / name).write_text(text)
-    project.git("init", "-q", "-b", "main")
-    project.must("dvc", "init", "-q")
+    project.start({
+        "dvc.yaml": PIPELINE, "make.py": MAKE, "labels": "cat\n", ".gitignore": "photos\nmodel\nlabels\nkept\n",
+        "params.yaml": "paths:\n  photos: photos\n  metrics: metrics.json\n",
+    })  # fmt: skip
     project.must("dvc", "add", "-q", "labels")
     project.must("dvc", "repro", "-q")
     project.git("add", ".")

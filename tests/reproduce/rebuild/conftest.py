@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -63,40 +62,26 @@ pathlib.Path("metrics/decision.json").write_text(json.dumps(decision))
 NUMPY = version("numpy")
 
 
-def write(project: Project, **texts: str) -> None:
-    """Write files of a project."""
-    for name, text in texts.items():
-        file = project.folder / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-
-
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A project with the versions v0.0.1 and v0.0.2, pushed."""
     base = tmp_path_factory.mktemp("rebuild")
     project = Project(base / "project", base / "home")
-    project.home.mkdir(parents=True)
-    for name in ("src", "start"):
-        (project.folder / name).mkdir(parents=True)
-    shutil.copy(ROOT / "params.yaml", project.folder)
-    values = {"dataset.name": "image_folder", "dataset.path": "photos", "train.warm_start.path": "start"}
-    change_params(project.folder / "params.yaml", values)
-    for name in ("cat/0.png", "cat/1.png", "dog/2.png"):
-        write(project, **{f"photos/{name}": f"picture {name}"})
     sha256 = hashlib.sha256(b"start").hexdigest()
     weights = {"imagenet": None, "warm_start": {"path": "start", "bytes": 5, "sha256": sha256}}
-    write(project, **{
-        "dvc.yaml": PIPELINE, "fetch.py": FETCH, "weights.py": WEIGHTS, "train.py": TRAIN, "gate.py": GATE,
-        "champion.py": CHAMPION, "src/perennial.txt": "code\n", "start/weights": "start",
+    project.start({
+        **{f"photos/{name}": f"picture {name}" for name in ("cat/0.png", "cat/1.png", "dog/2.png")},
+        "params.yaml": (ROOT / "params.yaml").read_text(), "dvc.yaml": PIPELINE, "fetch.py": FETCH,
+        "weights.py": WEIGHTS, "train.py": TRAIN, "gate.py": GATE, "champion.py": CHAMPION,
+        "src/perennial.txt": "code\n", "start/weights": "start",
         "pins/weights.json": json.dumps(weights),
         "pins/champion.json": json.dumps({"commit": None, "version": None}),
         "requirements/train.yaml": f'packages:\n  numpy: "{NUMPY}"\n',
         "requirements/base.txt": f"numpy=={NUMPY}\n",
         ".gitignore": "/data/\n/models/\n/metrics/\n/photos/\n/start/\n/.work/\n/runs/\n",
     })  # fmt: skip
-    project.git("init", "-q", "-b", "main")
-    project.must("dvc", "init", "-q")
+    values = {"dataset.name": "image_folder", "dataset.path": "photos", "train.warm_start.path": "start"}
+    change_params(project.folder / "params.yaml", values)
     project.must("dvc", "remote", "add", "-q", "-d", "store", str(base / "store"))
     project.git("add", ".")
     project.git("commit", "-qm", "Start")

@@ -1,7 +1,6 @@
 """Causes found by running mixtures: real git and DVC, and stages that take a moment."""
 
 import json
-import shutil
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -50,21 +49,14 @@ pathlib.Path("metrics/metrics.json").write_text(json.dumps(scores))
 def project(tmp_path: Path) -> Project:
     """A project whose first commit was run; the stages import perennial from the working tree."""
     project = Project(tmp_path / "a project", tmp_path / "home")
-    project.home.mkdir()
-    (project.folder / "photos").mkdir(parents=True)
-    (project.folder / "requirements").mkdir()
-    (project.folder / "src").mkdir()
+    project.start({
+        "params.yaml": (ROOT / "params.yaml").read_text(), "dvc.yaml": PIPELINE, "fetch.py": FETCH,
+        "train.py": TRAIN, "src/code": "1", "photos/list": "5 wrong",
+        "requirements/base.txt": f"numpy=={version('numpy')}\n", ".dvcignore": "/src/perennial\n",
+        ".gitignore": "/data/\n/metrics/\n/runs/\n/.work/\n__pycache__/\n",
+    })  # fmt: skip
     (project.folder / "src" / "perennial").symlink_to(ROOT / "src" / "perennial")
-    shutil.copy(ROOT / "params.yaml", project.folder)
     change_params(project.folder / "params.yaml", {"dataset.path": "photos"})
-    texts = {"dvc.yaml": PIPELINE, "fetch.py": FETCH, "train.py": TRAIN,
-             "src/code": "1", "photos/list": "5 wrong",
-             "requirements/base.txt": f"numpy=={version('numpy')}\n", ".dvcignore": "/src/perennial\n",
-             ".gitignore": "/data/\n/metrics/\n/runs/\n/.work/\n__pycache__/\n"}  # fmt: skip
-    for name, text in texts.items():
-        (project.folder / name).write_text(text)
-    project.git("init", "-q", "-b", "main")
-    project.must("dvc", "init", "-q")
     commit(project, {}, run=True)
     return project
 
