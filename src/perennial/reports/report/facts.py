@@ -1,7 +1,7 @@
-"""Collect the facts of a run from the files that its stages wrote; missing parts are named, not guessed."""
+"""Collect the facts of a run from the files that its stages wrote, and its origin; missing parts are named."""
 
 import csv
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -9,10 +9,13 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import scipy
 
-from perennial.base import documents
+from perennial.base import documents, files
 from perennial.base.choices import STOP_METRICS
 from perennial.base.config import Config
+from perennial.base.dvc import dvc_lock
 from perennial.base.errors import DataError, PerennialError
+from perennial.base.layout import PARAMS
+from perennial.base.project.git import Repository
 from perennial.base.project.stage_table import STAGES
 from perennial.data.records import manifest
 from perennial.data.records.manifest import Manifest
@@ -25,7 +28,6 @@ from perennial.model.evaluation.predictions import Predictions
 from perennial.model.evaluation.results import Decision, Metrics, RunResults, read_results
 from perennial.model.training.training_history import TRAINING_CURVE, VALIDATION_CURVE
 from perennial.release.registry.checkout_state import results_in_git
-from perennial.reports.report.run_origin import Provenance, provenance
 
 Part = TypeVar("Part")
 UNREADABLE = (ValueError, LookupError, TypeError, AttributeError)  # of values that are not what a stage writes
@@ -45,6 +47,18 @@ class TestPredictions(NamedTuple):
     confusion: "scipy.sparse.coo_array"  # [classes, classes], by label and prediction; or as `co_confusion`
     matrix: Matrix
     reliability: Reliability
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """The origin of a run; None for unknown values."""
+
+    revision: str | None
+    # Tracked files of the project that differ from the revision's, except those that runs write.
+    changed: tuple[str, ...] | None
+    lock: str | None  # SHA-256 of dvc.lock
+    lock_changed: bool | None  # whether dvc.lock differs from the revision's
+    parameters: tuple[str, ...] | None  # keys of params.yaml that differ from those in dvc.lock
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,3 +188,48 @@ def _seconds(folder: Path) -> dict[str, float]:
         except (PerennialError, *UNREADABLE):
             continue
     return dict(sorted(seconds.items(), key=lambda took: -took[1]))
+
+
+def provenance(written: Sequence[Path]) -> Provenance:
+    """Provenance of the project here; `written`: the tracked files that runs write, such as dvc.lock."""
+    git = Repository(Path(), {"GIT_OPTIONAL_LOCKS": "0"})
+    try:
+        revision = git.ask("rev-parse", "HEAD")
+        # The project may be a subfolder of a repository, whose other files do not belong to it.
+        differing = git.ask("diff", "--name-only", "--no-renames", "--relative", "-z", "HEAD")
+    except PerennialError:  # without git
+        revision = differing = None
+    changed = None if differing is None else tuple(filter(None, differing.split("\0")))
+    by_runs = {file.as_posix() for file in written}
+    return Provenance(
+        revision=revision,
+        changed=None if changed is None else tuple(file for file in changed if file not in by_runs),
+        lock=files.sha256(dvc_lock.FILE) if dvc_lock.FILE.is_file() else None,
+        lock_changed=None if changed is None else dvc_lock.FILE.as_posix() in changed,
+        parameters=changed_parameters(),
+    )
+
+
+def changed_parameters() -> tuple[str, ...] | None:
+    """Keys of params.yaml whose values differ from dvc.lock's; None without a valid dvc.lock."""
+    try:
+        now = documents.parse_yaml(Path(PARAMS).read_text(encoding="utf-8"))
+        locked = dvc_lock.sections(dvc_lock.FILE.read_text(encoding="utf-8"))
+        recorded = [locked[stage].get("params", {}) for stage in STAGES]
+        keys = {
+            name
+            for each in recorded
+            for section, then in each.get(PARAMS, {}).items()
+            for name in _differing(then, dvc_lock.value_at(now, section), section)
+        }
+    except (OSError, *UNREADABLE):
+        return None
+    return tuple(sorted(keys))
+
+
+def _differing(then: object, now: object, name: str) -> Iterator[str]:
+    if isinstance(then, Mapping) and isinstance(now, Mapping):
+        for key in then.keys() | now.keys():
+            yield from _differing(then.get(key), now.get(key), f"{name}.{key}")
+    elif then != now:
+        yield name

@@ -11,13 +11,14 @@ from perennial.base import documents
 from perennial.base.config import Config
 from perennial.base.dvc import dvc_lock
 from perennial.base.errors import PerennialError
+from perennial.base.layout import PARAMS
 from perennial.base.project.git import repository
 from perennial.model import export_layout
 from perennial.model.evaluation.results import read_results
 from perennial.model.training.training_history import TRAINING_CURVE, VALIDATION_CURVE
 from perennial.release.registry import versions
 from perennial.release.registry.checkout_state import results_in_git
-from perennial.reports.report.run_origin import PARAMS, provenance
+from perennial.reports.report.facts import provenance
 
 # Sections of params.yaml.
 SENT = ("dataset", "validate", "preprocessing", "model", "train", "evaluate", "export", "gate")
