@@ -54,7 +54,7 @@ def changed(draw: Random, content: bytes) -> bytes:
     found = bytearray(content)
     for _ in range(draw.randint(1, 4)):
         at, size = draw.randrange(len(found) + 1), draw.choice((1, 1, 1, 2, 4, 16))
-        match draw.randrange(7):
+        match draw.randrange(6):
             case 0:
                 found[at : at + size] = draw.randbytes(size)
             case 1:
@@ -68,14 +68,13 @@ def changed(draw: Random, content: bytes) -> bytes:
             case 5:
                 if at < len(found):
                     found[at] ^= 1 << draw.randrange(8)
-            case 6:
-                del found[at:]
     return bytes(found)
 
 
 def mutated(valid: bytes) -> st.SearchStrategy[bytes]:
-    """A valid content after some changes."""
-    return st.integers(0, 1 << 32).map(lambda seed: changed(Random(seed), valid))
+    """A valid content after some changes, or its beginning."""
+    seeds, sizes = st.integers(0, 1 << 32), st.integers(0, len(valid))
+    return seeds.map(lambda seed: changed(Random(seed), valid)) | sizes.map(lambda size: valid[:size])
 
 
 def hostile(*valid: bytes) -> st.SearchStrategy[bytes]:
