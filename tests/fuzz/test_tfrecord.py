@@ -14,9 +14,9 @@ from support.records import datum
 from perennial.base.errors import DataError
 from perennial.data.datasets import tfrecord as own_records
 from perennial.data.images import Image, decode
-from perennial.data.tfrecord import example, framing
+from perennial.data.tfrecord import bulk, example, framing
 from perennial.data.validation import inspection
-from perennial.data.validation.inspection import Checks, Part, Work
+from perennial.data.validation.inspection import Checks, Part
 from perennial.data.validation.problems import FIXES
 
 DATA = [datum(np.full((2, 2), number, np.uint8), number % 3) for number in range(12)]
@@ -112,7 +112,7 @@ def test_any_bytes_are_decoded_or_refused_by_the_one_error():
 
 
 @pytest.fixture
-def inspected(tmp_path):
+def inspected(tmp_path, monkeypatch):
     """The inspection of a file of records."""
     file = tmp_path / "a.tfrecord"
 
@@ -121,7 +121,8 @@ def inspected(tmp_path):
         spans, _ = framing.scan(io.BytesIO(content), len(content))
         if not len(spans):
             return None
-        request = Checks(classes=3, fingerprints=True, work=Work(bulk_minimum=minimum))
+        monkeypatch.setattr(bulk, "MINIMUM", minimum)
+        request = Checks(classes=3, fingerprints=True)
         return inspection.inspect(request, Part(split="train", file=file, spans=spans))
 
     return found
