@@ -12,7 +12,8 @@ import numpy as np
 import PIL.Image
 import pytest
 from live.serving.served import MODEL, b64, expected, serving
-from support.inference import CLASSES, abstain, saved_as
+from support.inference import CLASSES, abstain
+from support.odd_images import saved
 from support.raw import encoded, picture
 
 from perennial.base import files
@@ -58,7 +59,7 @@ def test_images_of_several_sizes_and_formats_are_one_request(client, classifier)
     turned = PIL.Image.Exif()
     turned[0x0112] = 6
     image = PIL.Image.fromarray(picture(3, 24)[:, :16])
-    images = [JPEG, PNG, saved_as(image, "WEBP", lossless=True), saved_as(image, "JPEG", exif=turned)]
+    images = [JPEG, PNG, saved(image, "WEBP", lossless=True), saved(image, "JPEG", exif=turned)]
     found = client.post(PREDICT, json={"instances": [*map(b64, images)]}).json()["predictions"]
     for good, row in zip(expected(classifier, *images), found, strict=True):
         assert row["probabilities"] == pytest.approx(good, abs=1e-5)
@@ -151,11 +152,11 @@ BODIES = {
     "true": ({"instances": [[[[True]]]]}, 400, "integers from 0 to 255"),
     "a huge integer": ({"instances": [[[[10**30]]]]}, 400, "integers from 0 to 255|not JSON"),
     "a bomb": (image(header_only(50_000, 50_000)), 400, "2500000000 pixels, the limit is 100000"),
-    "a larger image": (image(saved_as(PIL.Image.new("L", (400, 300)), "WEBP")), 400, "120000 pixels"),
+    "a larger image": (image(saved(PIL.Image.new("L", (400, 300)), "WEBP")), 400, "120000 pixels"),
     "no image": (image(b"%PDF-1.7"), 400, r"it is a PDF; `magick mogrify -format png FILE` converts it"),
     "an empty file": (image(b""), 400, "it is empty"),
     "half a JPEG": (image(JPEG[: len(JPEG) // 2]), 400, "incomplete"),
-    "a GIF": (saved_as(GREY, "GIF"), 400, "the body: it is a GIF; `magick mogrify -format png FILE` converts"),
+    "a GIF": (saved(GREY, "GIF"), 400, "the body: it is a GIF; `magick mogrify -format png FILE` converts"),
 }  # fmt: skip
 
 
