@@ -38,8 +38,7 @@ LOG = "rescore.log"  # of the rescoring program, in paths.work
 def champion(config: Config) -> None:
     """Write the champion's predictions on this test split, or record that there is no champion yet.
 
-    They come from the champion's own evaluation if it used this test split; otherwise its export is scored on
-    it.
+    They come from its own evaluation if that used this test split; otherwise its export is scored on it.
     """
     pin = pins.ChampionPin.read()
     with outputs.new_folder(config.paths.champion, "champion") as folder:
@@ -87,10 +86,7 @@ def _champion(config: Config, commit: str, version: str, state: Mapping[str, int
 def _indices(
     config: Config, commit: str, folder: Path | None
 ) -> tuple[NDArray[np.void], NDArray[np.void]] | None:
-    """The indices of the images here and of a version; None if one of both has none.
-
-    `folder` takes the version's index; None where its data are those here.
-    """
+    """The indices of images here and of a version, fetched into `folder` if its data are others; or None."""
     try:
         now = image_index.read(config.paths.index / image_index.FILE)
         if folder is None:

@@ -44,10 +44,8 @@ Indices = Mapping[Split, NDArray[np.int64]]  # of examples, by the split of the 
 def convert(config: Config) -> None:
     """Write the record folder: the shards of every split, labels.txt, rejected.json and, last, manifest.json.
 
-    If a table gives the labels, columns.csv has its further columns.
-
-    The output depends only on raw files, exclusions and parameters, not on the machine or the number of
-    processes.
+    If a table gives the labels, columns.csv has its further columns. The output depends only on raw files,
+    exclusions and parameters, not on the machine or the number of processes.
     """
     started, excluded = time.monotonic(), Exclusions.read()
     digests = threads.start(partial(files.digests, config.paths.raw))

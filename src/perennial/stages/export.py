@@ -46,8 +46,7 @@ def before_devices(work: Path) -> None:
 def export(config: Config) -> None:
     """Write the SavedModel with labels and model card, and the other formats of export.formats.
 
-    The old export stays until a separate process confirms that the new one gives the predictions of the
-    evaluation.
+    The old export stays until a separate process confirms that the new one gives the scored predictions.
     """
     started = time.monotonic()
     devices.select(config.evaluate.devices, key="evaluate.devices")

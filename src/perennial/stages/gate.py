@@ -34,10 +34,7 @@ ADVICE = "`dvc repro evaluate` makes or restores it; the old decision was kept"
 
 
 def gate(config: Config, *, inputs: Mapping[str, Any] | None = None) -> None:
-    """Decide whether the new model may become the champion, and write the decision.
-
-    The decision holds `inputs`, the parameters and code as dvc.lock has them.
-    """
+    """Decide whether the new model may become the champion; `inputs`: parameters and code as in dvc.lock."""
     results.require_recorded(config.paths.training)
     champion = comparison.read(config.paths.champion)
     candidate = _candidate(config, champion)

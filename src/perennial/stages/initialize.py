@@ -14,9 +14,8 @@ log = logging.getLogger(__name__)
 def initialize(config: Config) -> None:
     """Copy the weights that pins/weights.json pins into a folder, and the export of the teacher.
 
-    It stays empty if training starts from random weights, without a teacher.
-
-    Published weights are fetched first, into the work folder.
+    It stays empty if training starts from random weights, without a teacher. Published weights are fetched
+    first, into the work folder.
     """
     with outputs.new_folder(config.paths.initial_weights, "initialize") as folder:
         fetched = published_weights.fetch(config) if weights.by_name(config) else None

@@ -126,7 +126,9 @@ def check_coefficients(encoded: bytes, found: jpeg.Jpeg) -> None:
 def plain(image: PIL.Image.Image, transparency: Transparency = "drop") -> PIL.Image.Image:
     """Convert a loaded image to 8-bit grey or RGB, like TensorFlow: upper byte of 16-bit samples, no alpha."""
     if transparency == "white" and image.has_transparency_data:
-        return on_white(image)
+        colours = _with_alpha(image)
+        white = PIL.Image.new("RGBA", colours.size, WHITE)
+        return PIL.Image.alpha_composite(white, colours).convert("L" if image.mode in GRAYS else "RGB")
     if image.mode in {"L", "RGB"}:
         return image
     if image.mode.startswith("I;16"):
@@ -140,13 +142,6 @@ def array(image: Pixels | PIL.Image.Image) -> Pixels:
         return image
     pixels = np.asarray(image)
     return pixels if pixels.ndim == 3 else pixels[..., None]
-
-
-def on_white(image: PIL.Image.Image) -> PIL.Image.Image:
-    """Composite a transparent image on white; returns 8-bit grey or RGB."""
-    colours = _with_alpha(image)
-    white = PIL.Image.new("RGBA", colours.size, WHITE)
-    return PIL.Image.alpha_composite(white, colours).convert("L" if image.mode in GRAYS else "RGB")
 
 
 def holds_the_picture(image: PIL.Image.Image, pixels: NDArray[np.uint8]) -> bool:

@@ -73,20 +73,14 @@ def encode_all(images: NDArray[np.uint8]) -> Iterator[bytes]:
 
 
 def file_bytes(shape: tuple[int, ...]) -> int | None:
-    """Return the size of the files that `encode_into` writes for images [N, height, width (, 1 or 3)].
-
-    None if a single block cannot hold their pixels.
-    """
+    """Size of the files of images [N, height, width (, 1 or 3)]; None if one block cannot hold the pixels."""
     height, width, channels = (*shape[1:], 1)[:3]
     fits = 0 < height * (1 + width * channels) <= STORED_BYTES
     return encoded_bytes(height, width, channels) if fits else None
 
 
 def encode_into(files: NDArray[np.uint8], images: NDArray[np.uint8]) -> None:
-    """Encode images of one size like `encode`, into rows [N, file_bytes].
-
-    The rows may be slices of longer ones.
-    """
+    """Encode images of one size like `encode` into rows [N, file_bytes], which may be slices of longer ones."""
     frame = _frame(*(*images.shape[1:], 1)[:3])
     start, stop = len(frame.head), encoded_bytes(*frame.shape) - len(frame.tail) - 2 * CHECKSUM.size
     files[:, :start] = np.frombuffer(frame.head, np.uint8)

@@ -84,17 +84,12 @@ def _patch(images: tf.Tensor, own: tf.Tensor, draws: Draws) -> tf.Tensor:
 def rectangle(
     images: tf.Tensor, rows: tuple[tf.Tensor, tf.Tensor], columns: tuple[tf.Tensor, tf.Tensor]
 ) -> tf.Tensor:
-    """A rectangle in each image, as far as it is inside: bool [N, height, width, 1].
-
-    It has the pixels from the first to before the second bound, float32 [N] each, rounded down.
-    """
+    """Pixels from the first to before the second bound [N], rounded down, as bool [N, height, width, 1]."""
     masks = []
-    for length, (begin, end) in zip(spatial_size(images), (rows, columns), strict=True):
+    for length, bounds in zip(spatial_size(images), (rows, columns), strict=True):
+        begin, end = (tf.cast(tf.floor(bound), tf.int32)[:, None] for bound in bounds)
         indices = tf.range(length, dtype=tf.int32)[None]
-        masks.append(
-            (indices >= tf.cast(tf.floor(begin), tf.int32)[:, None])
-            & (indices < tf.cast(tf.floor(end), tf.int32)[:, None])
-        )
+        masks.append((indices >= begin) & (indices < end))
     return (masks[0][:, :, None] & masks[1][:, None, :])[..., None]
 
 

@@ -41,10 +41,7 @@ def keys(seed: int | tf.Tensor, epoch: int | tf.Tensor, ordinals: tf.Tensor) -> 
 
 
 def alternating(keys: tf.Tensor, seed: int, epoch: tf.Tensor, ordinals: tf.Tensor) -> tf.Tensor:
-    """Replace the last bit of keys by one that alternates for an example from epoch to epoch.
-
-    The bit of the first epoch is random.
-    """
+    """Replace the last bit of keys by one that is random in the first epoch and alternates from then on."""
     first, second = tf.unstack(keys, axis=1)
     turn = _turn(seed, ordinals) ^ (tf.cast(epoch, tf.int32) & 1)
     return tf.stack([first, (second & ~1) | turn], axis=1)
