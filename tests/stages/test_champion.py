@@ -1,10 +1,10 @@
 """The stage champion in a real repository: predictions of a promoted version, or of its export."""
 
-import os
+import contextlib
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import pytest
 from ruamel.yaml import YAML
 from scipy.special import softmax
 from support import forks, scoring
+from support.git import git
 from support.scoring import CLASSES, World
 
 from perennial.base import config, documents, files
@@ -33,8 +34,6 @@ from perennial.stages.initialize import initialize
 
 ROOT = Path(__file__).parents[2]
 SIZES = {"train": 40, "test": 30}
-IDENTITY = {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER")
-            for what, value in (("NAME", "t"), ("EMAIL", "t@t"))}  # fmt: skip
 PIPELINE = {
     "stages": {
         name: {"cmd": f"python -m perennial {name}", "outs": [path]}
@@ -56,17 +55,8 @@ class Repository:
         shutil.copytree(self.folder, to, dirs_exist_ok=True, symlinks=True)
 
 
-def run(*command: str) -> str:
-    environment = {**os.environ, **IDENTITY}
-    done = subprocess.run(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout.strip()
-
-
-def dvc(*arguments: str) -> str:
-    return run(forks.python(), "-m", "dvc", *arguments)
+def dvc(*arguments: str) -> None:
+    subprocess.run([forks.python(), "-m", "dvc", *arguments], check=True, capture_output=True)
 
 
 def commit_version(world: World, chosen: Config) -> str:
@@ -83,9 +73,9 @@ def commit_version(world: World, chosen: Config) -> str:
         model=world.description.weights_sha256,
     ).write(chosen.paths.predictions)  # fmt: skip
     dvc("commit", "--force", "--quiet")
-    run("git", "add", "params.yaml", "dvc.yaml", "dvc.lock")
-    run("git", "commit", "-qm", "version")
-    return run("git", "rev-parse", "HEAD")
+    git("add", "params.yaml", "dvc.yaml", "dvc.lock")
+    git("commit", "-qm", "version")
+    return git("rev-parse", "HEAD")
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +85,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repository]
         patch.chdir(folder)
         shutil.copy(ROOT / "params.yaml", folder)
         YAML().dump(PIPELINE, folder / "dvc.yaml")
-        run("git", "init", "-q", "-b", "main")
+        git("init", "-q", "-b", "main")
         dvc("init", "--quiet")
         chosen = config.load(Path("params.yaml"))
         scoring.write_records(chosen.paths.records, world, SIZES)
@@ -103,13 +93,22 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repository]
 
 
 @pytest.fixture
-def here(repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
-    """The parameters of a copy of the repository, which the test works in and which pins the version."""
-    repository.copy(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "executable", forks.with_tensorflow())  # for `dvc get` and scores
-    pin(repository.commit)
-    return config.load(Path("params.yaml"))
+def enter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Repository], Config]:
+    """Works in a copy of a repository, which pins the version; gives its parameters."""
+
+    def entered(repository: Repository) -> Config:
+        repository.copy(tmp_path)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "executable", forks.with_tensorflow())  # for `dvc get` and scores
+        pin(repository.commit)
+        return config.load(Path("params.yaml"))
+
+    return entered
+
+
+@pytest.fixture
+def here(repository: Repository, enter) -> Config:
+    return enter(repository)
 
 
 def pin(commit: str | None) -> None:
@@ -173,25 +172,30 @@ TRAINED_AS = {**SIZES, "validation": 20}
 INDEX = (("train", range(40)), ("test", range(40, 70)))
 
 
-@pytest.fixture(params=[None])
-def trained(here: Config, repository: Repository, request: pytest.FixtureRequest) -> Config:
-    """A version whose commit also has its records, its index of images, and a training with a score of 0.75.
-
-    The parameter is the digest of the weights of that training; None for those of the version.
-    """
+def commit_training(chosen: Config, world: World, model: str) -> str:
+    """Commit a version with records, an index of images, and a training of weights, whose score is 0.75."""
     outs = {"convert": "data/records", "validate": "data/index", "train": "metrics/training.json"}
     stages = {name: {"cmd": "true", "outs": [out]} for name, out in outs.items()}
     YAML().dump({"stages": PIPELINE["stages"] | stages}, Path("dvc.yaml"))
-    scoring.write_records(here.paths.records, repository.world, TRAINED_AS)
-    write_index(here, *INDEX, ("validation", range(70, 90)))
-    model = request.param or repository.world.description.weights_sha256
+    scoring.write_records(chosen.paths.records, world, TRAINED_AS)
+    write_index(chosen, *INDEX, ("validation", range(70, 90)))
     score = {"step": 9, "accuracy": 0.75}
     training = {"stopped_by": "epochs", "epoch": 1, "step": 9, "kept": 9, "evaluations": [score]}
-    files.write_json(here.paths.training, training | {"weights_sha256": model})
-    pin(commit_version(repository.world, here))
-    for folder in (here.paths.records, here.paths.index):
+    files.write_json(chosen.paths.training, training | {"weights_sha256": model})
+    commit = commit_version(world, chosen)
+    for folder in (chosen.paths.records, chosen.paths.index):
         shutil.rmtree(folder)
-    return here
+    return commit
+
+
+@pytest.fixture(scope="module")
+def with_training(repository: Repository, tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    """A repository with a version whose training is recorded."""
+    folder, world = tmp_path_factory.mktemp("a training"), repository.world
+    repository.copy(folder)
+    with contextlib.chdir(folder):
+        commit = commit_training(config.load(Path("params.yaml")), world, world.description.weights_sha256)
+    return Repository(folder, commit, world)
 
 
 @pytest.mark.parametrize(
@@ -209,9 +213,9 @@ def trained(here: Config, repository: Repository, request: pytest.FixtureRequest
     ],
 )
 def test_the_score_on_this_validation_split_is_that_of_the_training_or_of_the_export(
-    trained: Config, repository: Repository, sizes, held_out, why
+    with_training: Repository, enter, sizes, held_out, why
 ) -> None:
-    world = repository.world
+    trained, world = enter(with_training), with_training.world
     scoring.write_records(trained.paths.records, world, sizes)
     if held_out:
         write_index(trained, *INDEX, ("validation", held_out))
@@ -283,12 +287,10 @@ def test_outputs_that_no_cache_has_are_an_error_without_the_remote_s_password(he
     assert "hidden" not in str(caught.value)
 
 
-@pytest.mark.parametrize("trained", ["0" * 64], indirect=True)
-def test_the_score_of_other_weights_of_its_training_is_not_its_score(
-    trained: Config, repository: Repository
-) -> None:
-    scoring.write_records(trained.paths.records, repository.world, {**TRAINED_AS, "train": 60})
-    found = written(trained)
+def test_the_score_of_other_weights_of_its_training_is_not_its_score(here: Config, repository) -> None:
+    pin(commit_training(here, repository.world, "0" * 64))
+    scoring.write_records(here.paths.records, repository.world, {**TRAINED_AS, "train": 60})
+    found = written(here)
     assert (found.validation, found.not_validated) == (None, "its training record has no score of its weights")
 
 

@@ -91,20 +91,18 @@ def test_examples_for_audit_are_scored_apart(config: Config, world: World) -> No
     assert len(rows) - 1 == metrics["examples"]
 
 
-def test_calibration_divides_the_logits_by_the_temperature(calibrated: Path, world: World) -> None:
-    found = documents.read_json(calibrated / PATHS.metrics)
+def test_calibration_divides_the_logits_by_the_temperature_and_leaves_the_accuracy(
+    evaluated: Path, calibrated: Path, world: World
+) -> None:
+    before, found = (documents.read_json(folder / PATHS.metrics) for folder in (evaluated, calibrated))
+    assert found["accuracy"] == before["accuracy"]
+    assert found["calibration"]["ece_before"] == pytest.approx(before["calibration"]["ece"], abs=1e-6)
     temperature = found["calibration"]["temperature"]
     assert temperature != 1
     expected = softmax(world.logits / temperature, axis=1)
     assert predictions.read(calibrated / PATHS.predictions).probabilities == pytest.approx(expected, abs=1e-5)
     losses = -np.log(expected[np.arange(len(expected)), world.labels])
     assert found["loss"] == pytest.approx(losses.mean(), abs=1e-5)
-
-
-def test_calibration_leaves_accuracy_and_shows_the_error_without_it(evaluated: Path, calibrated: Path) -> None:
-    before, found = (documents.read_json(folder / PATHS.metrics) for folder in (evaluated, calibrated))
-    assert found["accuracy"] == before["accuracy"]
-    assert found["calibration"]["ece_before"] == pytest.approx(before["calibration"]["ece"], abs=1e-6)
 
 
 @pytest.mark.fast_rows("True")
@@ -234,6 +232,12 @@ def test_a_model_of_other_classes_is_refused(config: Config, world: World) -> No
     refuse("ten")
 
 
+def test_a_model_of_one_label_is_not_scored_on_several(config: Config) -> None:
+    file = config.paths.records / "manifest.json"
+    files.write_json(file, {**documents.read_json(file), "task": "multilabel"})
+    refuse("the model is multiclass, data/records is multilabel")
+
+
 def test_classes_that_the_model_leaves_out_are_none_of_the_scores(evaluated, config, world) -> None:
     before = documents.read_json(evaluated / PATHS.metrics)
     later = replace(world, labels=world.labels + 1)
@@ -283,15 +287,16 @@ def test_a_folder_without_a_model_is_refused_with_what_scores_checkpoints(config
         score(config, "test", model=tmp_path / "none", predictions=None)
 
 
-def test_predictions_never_take_the_place_of_the_pipelines(config: Config) -> None:
-    with pytest.raises(ConfigError, match="--predictions"):
-        score(config, "test", model=None, predictions=config.paths.predictions)
-    assert written() == set()
-
-
-def test_predictions_go_to_no_folder_and_to_no_file_of_another_kind(config: Config, tmp_path: Path) -> None:
-    (tmp_path / "folder.npz").mkdir()
-    for name, word in (("params.yaml", r"must be named \*.npz"), ("folder.npz", "is a folder")):
-        with pytest.raises(ConfigError, match=word):
-            score(config, "test", model=None, predictions=tmp_path / name)
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (PATHS.predictions, "--predictions"),  # never in the place of the pipeline's
+        ("params.yaml", r"must be named \*.npz"),
+        ("folder.npz", "is a folder"),
+    ],
+)
+def test_predictions_go_to_no_other_file_and_to_no_folder(config: Config, name, message) -> None:
+    Path("folder.npz").mkdir()
+    with pytest.raises(ConfigError, match=message):
+        score(config, "test", model=None, predictions=Path(name))
     assert written() == set()

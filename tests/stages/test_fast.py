@@ -48,15 +48,8 @@ def test_the_first_layer_is_computed_from_training_images_and_stays(done):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "formats",
-    [
-        ["tflite_float32"],
-        pytest.param(["tflite_float32", "tflite_float16", "frozen_graph", "onnx"], marks=pytest.mark.slow),
-    ],
-    ids=len,
-)
-def test_its_exports_agree_with_it(done, formats):
+def test_its_exports_agree_with_it(done):
+    formats = ["tflite_float32", "tflite_float16", "frozen_graph", "onnx"]
     there = [name for name in formats if all(find_spec(package) for package in FORMATS[name].packages)]
     chosen = parameters({**VALUES, "export.formats": there})
     evaluate(chosen)

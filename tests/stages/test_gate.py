@@ -591,13 +591,3 @@ def test_a_decision_that_is_recorded_with_other_limits_makes_no_version(decide: 
     Path("dvc.lock").write_text(lock.replace("GAIN", "0.2"))
     with pytest.raises(QualityError, match=r"min_gain is 0.2 in dvc.lock, and gate used 0.005.*-item gate"):
         results.require_recorded(checked.paths.decision)
-
-
-@pytest.mark.parametrize("threshold", [None, 0.9])
-def test_a_model_that_would_answer_nothing_is_rejected(decide, threshold) -> None:
-    answered = 0 if threshold is None else EXAMPLES // 2
-    abstention = {
-        "max_error": 0.05, "threshold": threshold, "examples": EXAMPLES, "answered": answered, "wrong": 0,
-        "coverage": answered / EXAMPLES, "error": 0.0 if answered else None,
-    }  # fmt: skip
-    assert decide(BETTER, metrics={"abstention": abstention})["promote"] == (threshold is not None)

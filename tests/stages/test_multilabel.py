@@ -6,11 +6,9 @@ from pathlib import Path
 import pytest
 from sklearn import metrics as sklearn
 from support import tagged, training
-from support.edits import edit
 from support.training import run
 
 from perennial.base import documents
-from perennial.base.errors import DataError
 from perennial.model.evaluation import predictions
 from perennial.model.models import model_folder
 from perennial.stages.evaluate import evaluate
@@ -74,14 +72,3 @@ def test_a_resumed_training_ends_with_the_same_weights(cache):
     training.rewind(8)
     resumed = run(values)
     assert resumed.record == whole.record
-
-
-@pytest.mark.usefixtures("there")
-def test_a_model_of_one_label_is_not_scored_on_several():
-    found = run({**VALUES, "train.max_steps": 1})
-    file = found.config.paths.model / "model.json"
-    description = documents.read_json(file)
-    edit(file, '"task": "multilabel",', "")
-    assert documents.read_json(file).keys() == description.keys() - {"task"}
-    with pytest.raises(DataError, match="the model is multiclass, data/records is multilabel"):
-        evaluate(found.config)

@@ -68,12 +68,6 @@ def test_images_that_are_rejected_or_excluded_have_no_row(tabled):
     assert {row["image/filename"] for row in columns(tabled)} == {f"images/{n:02}.png" for n in range(2, 24)}
 
 
-def test_without_a_table_there_are_no_columns(pictures):
-    download(pictures)
-    convert(pictures)
-    assert not (pictures.paths.records / further.FILE).exists()
-
-
 def test_images_of_a_group_are_converted_into_one_split(load):
     named = {"path": "labels.csv", "file": "image", "label": "class", "group": "owner"}
     config = load(

@@ -72,17 +72,6 @@ def difference(one, other):
     return {path: one[path] - other[path] for path in one}
 
 
-def test_an_optimizer_trains_at_the_rates_of_a_schedule(here, start):
-    values = {"optimizer": "adam", "schedule.name": "cosine", "schedule.warmup_steps": 1}
-    outcome = run(
-        {f"train.{key}": value for key, value in values.items()} | {"train.schedule.end_learning_rate": 0.0}
-    )
-    before, _, _ = start
-    assert [step["learning_rate"] for step in outcome.steps] == pytest.approx([0.0, 0.1, 0.05])
-    assert np.isfinite(norm(outcome.weights))
-    assert norm(difference(outcome.weights, before)) > 1e-3
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("values", "tolerance"),

@@ -22,10 +22,12 @@ def image(*shape):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_pixels_come_back_as_they_were(shape):
-    with PIL.Image.open(io.BytesIO(png.encode(image(*shape)))) as opened:
+    encoded = png.encode(image(*shape))
+    assert len(encoded) == png.encoded_bytes(*(*shape, 1)[:3])
+    with PIL.Image.open(io.BytesIO(encoded)) as opened:
         assert np.array_equal(np.asarray(opened), image(*shape))
         assert (opened.format, opened.mode) == ("PNG", "RGB" if len(shape) == 3 else "L")
-    decoded = tf.io.decode_image(png.encode(image(*shape)), expand_animations=False)
+    decoded = tf.io.decode_image(encoded, expand_animations=False)
     assert np.array_equal(decoded.numpy().reshape(shape), image(*shape))
 
 
@@ -41,20 +43,10 @@ def test_many_images_are_the_files_that_each_would_be(shape):
     assert list(png.encode_all(several)) == [png.encode(each) for each in several]
 
 
-def test_no_images_are_no_files():
-    assert list(png.encode_all(np.zeros((0, 4, 4), np.uint8))) == []
-
-
 def test_views_with_other_strides_are_the_same_files():
     several = np.stack([image(8, 6), image(8, 6)[::-1]])[:, ::2, ::3]
     assert list(png.encode_all(several)) == [png.encode(each.copy()) for each in several]
     assert png.encode(several[0]) == png.encode(several[0].copy())
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_the_size_of_a_file_is_known_before(shape):
-    channels = shape[2] if len(shape) == 3 else 1
-    assert png.encoded_bytes(shape[0], shape[1], channels) == len(png.encode(image(*shape)))
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (8, 8, 1), (7, 4, 3)])

@@ -153,6 +153,7 @@ def as_by_inception(image, draws, number, size, *, fast, resize):
     return (np.clip(part, 0, 1) - 0.5) * 2
 
 
+@pytest.mark.fast_rows("True-legacy", "False-exact")
 @pytest.mark.parametrize("resize", ["exact", "legacy"])
 @pytest.mark.parametrize("fast", [True, False])
 def test_inception_images_are_parts_in_other_colours(fast, resize, pixels, images):

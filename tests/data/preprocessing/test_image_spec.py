@@ -22,23 +22,6 @@ def test_the_configuration_knows_every_preprocessing():
     assert set(get_args(choices.Preprocessing)) == {"auto", *PREPROCESSING}
 
 
-@pytest.mark.parametrize("name", PREPROCESSING)
-def test_an_example_looks_alike_in_every_batch(name, pixels, images):
-    raw, way = images(6, 20, 20, 3), pixels(name, (20, 20, 3), image_size=16)
-    together = way.training(raw, keys(1, 5, tf.range(6))).numpy()
-    order = [4, 0, 3]
-    others = way.training(tf.gather(raw, order), keys(1, 5, tf.constant(order))).numpy()
-    assert others == pytest.approx(together[order], abs=1e-6)
-
-
-@pytest.mark.parametrize("name", ["cifarnet", "cifar10_tutorial", "inception", "vgg", "standard", "shifted"])
-def test_seed_epoch_and_ordinal_change_an_example(name, pixels, images):
-    raw, way = images(1, 20, 20, 3), pixels(name, (20, 20, 3), image_size=16)
-    every = [keys(1, 5, tf.constant([7])), keys(2, 5, tf.constant([7])), keys(1, 6, tf.constant([7]))]
-    found = way.training(tf.repeat(raw, 3, axis=0), tf.concat(every, axis=0)).numpy()
-    assert len({image.tobytes() for image in found}) == 3
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PREPROCESSING)
 def test_xla_gives_the_same_images_where_it_can(name, pixels, images):
@@ -56,7 +39,7 @@ def test_xla_gives_the_same_images_where_it_can(name, pixels, images):
     assert judged == pytest.approx(way.evaluation(raw).numpy(), abs=tolerance)
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 50, 3), (33, 17, 3)])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 50, 3)])
 @pytest.mark.parametrize("name", PREPROCESSING)
 def test_odd_sizes_become_what_the_model_takes(name, shape, pixels, images):
     raw = images(2, *shape)

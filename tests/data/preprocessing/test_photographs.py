@@ -67,6 +67,7 @@ def test_what_is_not_distorted_is_trained_on_as_it_is_judged(name, pixels, image
     assert (found.numpy() == way.evaluation(raw).numpy()).all()
 
 
+@pytest.mark.fast_rows("rescale", "cifarnet", "inception", "vgg")
 @pytest.mark.parametrize("name", PREPROCESSING)
 def test_an_image_is_judged_alike_alone_and_in_a_batch(name, pixels, images):
     raw, way = images(3, 31, 23, 3), pixels(name, (None, None, 3), image_size=16, resize="legacy")

@@ -39,14 +39,6 @@ def test_every_seed_epoch_and_ordinal_has_a_key_of_its_own():
     assert len({key.tobytes() for key in np.concatenate(every)}) == 9 * 6
 
 
-def test_xla_draws_the_same():
-    def draw(ordinals):
-        return Draws(keys(1, 2, ordinals), 3).uniform(2)
-
-    ordinals, compiled = tf.range(50), tf.function(draw, jit_compile=True, autograph=False)
-    assert (compiled(ordinals).numpy() == draw(ordinals).numpy()).all()
-
-
 # Of fixed keys, so that they cannot fail by chance; five standard deviations are allowed.
 def test_uniform_draws_are_even():
     drawn = Draws(keys(0, 0, tf.range(100_000)), 2)

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from perennial.data.preprocessing import resampling
-from perennial.data.preprocessing.resampling import area, bicubic, bilinear, either, line, nearest, resample
+from perennial.data.preprocessing.resampling import area, bicubic, bilinear, line, nearest, resample
 
 # (top, left, height, width) of images of 40 x 30: inside, at the edges, smaller and larger than the result
 PARTS = np.array([(0, 0, 40, 30), (3, 5, 9, 7), (10, 0, 30, 12), (39, 29, 1, 1), (17, 2, 21, 28)], np.int32)
@@ -42,35 +42,6 @@ def photos(images):
 def test_a_part_of_each_image_is_resized_as_by_tf_image(method, name, tolerance, photos):
     resized = resample(photos, lines(photos), method, tf.zeros(5, tf.bool))
     assert resized.numpy() == pytest.approx(by_tensorflow(photos, name).numpy(), abs=tolerance)
-
-
-def test_images_are_mirrored_where_it_is_said(photos):
-    mirrored = np.array([True, False, True, False, True])
-    plain = resample(photos, lines(photos), bilinear, tf.zeros(5, tf.bool)).numpy()
-    plain[mirrored] = plain[mirrored, :, ::-1]
-    assert (resample(photos, lines(photos), bilinear, tf.constant(mirrored)).numpy() == plain).all()
-
-
-def test_each_image_may_have_its_own_method(photos):
-    methods, choice = (bilinear, nearest, bicubic, area), [3, 2, 1, 0, 3]
-    both = tf.zeros(5, tf.bool)
-    mixed = resample(photos, lines(photos), either(methods, tf.constant(choice)), both).numpy()
-    for number, chosen in enumerate(choice):
-        alone = resample(photos, lines(photos), methods[chosen], both).numpy()
-        assert mixed[number] == pytest.approx(alone[number], abs=1e-6)
-
-
-def test_a_window_of_a_resized_image_is_the_resized_images_window(photos):
-    full, offset = [(50, 44), (41, 60)], [(7, 3), (0, 40)]
-    window = [
-        line(whole, (0, whole), [side[axis] for side in full], SIZE[axis], [place[axis] for place in offset])
-        for axis, whole in enumerate((40, 30))
-    ]
-    found = resample(photos[:2], window, bilinear, tf.zeros(2, tf.bool)).numpy()
-    for number, ((high, wide), (top, left)) in enumerate(zip(full, offset, strict=True)):
-        whole = tf.image.resize(photos[number], (high, wide)).numpy()
-        expected = whole[top : top + SIZE[0], left : left + SIZE[1]]
-        assert found[number] == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(20, 15), (56, 44), (13, 40), (1, 1), (40, 7)])

@@ -81,12 +81,6 @@ def test_a_missing_manifest_is_reported_with_its_remedy(tmp_path):
         manifest.load(tmp_path)
 
 
-def test_a_manifest_that_cannot_be_read_is_reported_with_the_reason(tmp_path):
-    (tmp_path / manifest.FILE).mkdir()
-    with pytest.raises(DataError, match=r"manifest\.json cannot be read .*Is a directory"):
-        manifest.load(tmp_path)
-
-
 DAMAGE = {
     "no classes": (lambda value: value.pop("classes"), "no classes"),
     "another key": (lambda value: value.update(more=1), "1 as more: extra inputs are not permitted"),

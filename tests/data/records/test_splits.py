@@ -40,13 +40,6 @@ def test_most_named_examples_keep_their_part_when_others_are_added():
     assert len(before - after) <= 2, "six are held out now, of which at most the new ones take a place"
 
 
-def test_the_order_of_named_examples_does_not_matter():
-    names = [f"{number}.jpg" for number in range(20)]
-    forward = {names[number] for number in held([0] * 20, fraction=0.2, names=names)}
-    backward = {names[::-1][number] for number in held([0] * 20, fraction=0.2, names=names[::-1])}
-    assert forward == backward
-
-
 def test_a_class_of_one_example_cannot_be_cut():
     with pytest.raises(ValueError, match="class 1 has 1 example, too few to hold one out"):
         held([0, 0, 1], fraction=0.5)

@@ -43,10 +43,6 @@ def fault(content):
     return None if found is None else (len(places), found.offset, found.code)
 
 
-def test_a_frame_is_the_bytes_of_the_format():
-    assert framing.frame(b"abc").hex() == "0300000000000000b099490e6162636e57f121"
-
-
 def test_frames_are_the_bytes_that_tensorflow_writes(tmp_path):
     with tf.io.TFRecordWriter(str(tmp_path / "theirs.tfrecord")) as writer:
         for record in RECORDS:

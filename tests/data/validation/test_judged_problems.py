@@ -11,7 +11,6 @@ from data.validation.reports import config
 from support.raw import encoded, picture
 from support.records import datum, image, offsets_in, write_folder
 
-from perennial.base.config.data import SeverityConfig
 from perennial.data.images import Image
 from perennial.data.records import manifest
 from perennial.data.tfrecord import example
@@ -167,32 +166,22 @@ def named(number, label, name):
     return example.serialize(image(pixels)._replace(filename=name), label)
 
 
-def test_duplicates_are_reported_with_their_file_names(judged):
-    train = [named(number, number % 2, f"cat/{number}.jpg") for number in range(4)]
-    test = [named(2, 0, "dog/\x1bcopy.jpg"), datum(picture(41), 1)]
-    found = judged(train=train, validation=pictures([90, 91]), test=test)
-    (problem,) = found.findings.problems
-    assert problem.message.endswith(
-        "record 2 of pets_train_00000-of-00001.tfrecord (train); images dog/\\x1bcopy.jpg and cat/2.jpg"
-    )
+PLACE = "record 2 of pets_train_00000-of-00001.tfrecord (train); images dog/\\x1bcopy.jpg and cat/2.jpg"
 
 
-def test_an_image_with_two_labels_is_an_error_that_names_both_files_and_labels(judged):
+@pytest.mark.parametrize(
+    ("label", "code", "message"),
+    [
+        (0, ACROSS, f"the same image as {PLACE}"),
+        (1, CONFLICT, f"labelled 'dog', but the same image is labelled 'cat' in {PLACE}"),
+    ],
+)
+def test_duplicates_are_reported_with_their_file_names_and_labels(judged, label, code, message):
     train = [named(number, number % 2, f"cat/{number}.jpg") for number in range(4)]
-    settings = config(severity="ignore")
-    severity = settings.severity.model_copy(update={"label_conflict": SeverityConfig().label_conflict})
-    found = judged(
-        settings.model_copy(update={"severity": severity}),
-        train=train,
-        validation=pictures([90, 91]),
-        test=[named(2, 1, "dog/copy.jpg"), datum(picture(41), 0)],
-    )
+    test = [named(2, label, "dog/\x1bcopy.jpg"), datum(picture(41), 1 - label)]
+    found = judged(config(severity="error"), train=train, validation=pictures([90, 91]), test=test)
     (problem,) = found.findings.problems
-    assert (problem.code, problem.severity) == ("label_conflict", "error")
-    assert problem.message == (
-        "labelled 'dog', but the same image is labelled 'cat' in record 2 of "
-        "pets_train_00000-of-00001.tfrecord (train); images dog/copy.jpg and cat/2.jpg"
-    )
+    assert (problem.code, problem.severity, problem.message) == (code, "error", message)
 
 
 def test_a_class_without_an_example_is_named_with_its_split(judged):
