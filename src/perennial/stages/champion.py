@@ -80,7 +80,11 @@ def _champion(config: Config, commit: str, version: str, state: Mapping[str, int
         if scored.split_digest == digest:
             return found
         log.info("champion %s was evaluated on another test split: its export is scored on this one", version)
-        return _rescored(config, found, Path(temporary))
+        found = dataclasses.replace(found, rescored=True)
+        try:
+            return dataclasses.replace(found, **_scored(config, found, Path(temporary), "test"))
+        except QualityError as error:
+            return _without(found, str(error))
 
 
 def _indices(
@@ -138,15 +142,6 @@ def _scored(config: Config, known: Champion, folder: Path, split: str) -> dict[s
         child.call(RESCORE, {**job, "devices": taken.devices}, config.paths.work / LOG)
     with predictions.arrays(file, "champion") as arrays:
         return {name: arrays[name] for name in arrays}
-
-
-def _rescored(config: Config, known: Champion, folder: Path) -> Champion:
-    """Score the champion's export on this test split; if that is impossible, return it with the reason."""
-    try:
-        arrays = _scored(config, known, folder, "test")
-    except QualityError as error:
-        return _without(dataclasses.replace(known, rescored=True), str(error))
-    return dataclasses.replace(known, rescored=True, **arrays)
 
 
 def _without(known: Champion, problem: str) -> Champion:

@@ -51,7 +51,10 @@ def validate(config: Config) -> None:
             if settings.decode == "all" and findings.images:
                 findings.images.write(index / image_index.FILE)
     _raise_errors(config, findings)
-    _warn(config, findings)
+    for code, count in sorted(findings.codes.items()):
+        first, *others = (problem for problem in findings.problems if problem.code == code)
+        more = f" and {count - 1:,} more, {len(others):,} of them in {config.paths.validation}"
+        log.warning("%s%s", first, more if count > 1 else "")
     advice.log(log, advice.of_splits(config))
 
 
@@ -64,14 +67,6 @@ def _raise_errors(config: Config, findings: Findings) -> None:
     listed = "All" if len(errors) == sum(codes.values()) else f"{len(errors):,} of them"
     where = f"{listed} are listed in {config.paths.validation}; see also {config.paths.validation_page}"
     raise DataError(describe(config.paths.records, errors, codes, where))
-
-
-def _warn(config: Config, findings: Findings) -> None:
-    """Log the first problem of each code, the number of others and where to find them."""
-    for code, count in sorted(findings.codes.items()):
-        first, *others = (problem for problem in findings.problems if problem.code == code)
-        more = f" and {count - 1:,} more, {len(others):,} of them in {config.paths.validation}"
-        log.warning("%s%s", first, more if count > 1 else "")
 
 
 def _statistics(data: Manifest, digest: str, findings: Findings) -> DataStatistics:

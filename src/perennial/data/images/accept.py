@@ -267,9 +267,11 @@ def _png(content: bytes, filename: str, transparency: Transparency) -> Image:
 
 
 def _opened_png(content: bytes, parsed: png_file.Png) -> PngImageFile:
-    image = PngImageFile(io.BytesIO(parsed.for_decoder(content)))
-    if parsed.transparent:
-        decode.correct_key(image, parsed.bits, parsed.key(content))
+    """Open a PNG, its transparent colour scaled to 8 bits; Pillow leaves that in the file's range."""
+    image, bits = PngImageFile(io.BytesIO(parsed.for_decoder(content))), parsed.bits
+    key = [value >> bits - 8 if bits > 8 else value * 255 // (2**bits - 1) for value in parsed.key(content)]
+    if key and image.mode in {"1", "L", "RGB"}:
+        image.info[decode.KEY] = tuple(key) if image.mode == "RGB" else key[0]
     return image
 
 

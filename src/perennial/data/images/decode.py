@@ -152,14 +152,6 @@ def holds_the_picture(image: PIL.Image.Image, pixels: NDArray[np.uint8]) -> bool
     return most - least >= CONTRAST  # type: ignore[operator]  # one band has two numbers
 
 
-def correct_key(image: PIL.Image.Image, bits: int, key: tuple[int, ...]) -> None:
-    """Scale the transparent colour of a grey or RGB PNG to 8 bits; Pillow leaves it in the file's range."""
-    if not key or image.mode not in {"1", "L", "RGB"}:
-        return
-    scaled = tuple(value >> bits - 8 if bits > 8 else value * 255 // (2**bits - 1) for value in key)
-    image.info[KEY] = scaled if image.mode == "RGB" else scaled[0]
-
-
 def _with_alpha(image: PIL.Image.Image) -> PIL.Image.Image:
     """Convert an image of any mode to RGBA."""
     if image.mode == "1" or image.mode.startswith("I;16"):
