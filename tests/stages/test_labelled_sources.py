@@ -160,6 +160,7 @@ def test_labelled_images_reach_the_split_of_their_reason_and_the_others_stay_byt
     assert reasons.count("random") == list(after.split.values()).count("test")
 
 
+@pytest.mark.fast_rows("digits-record", "cifar-file", "tfrecords-record", "several_labels-file", "table-record")
 @pytest.mark.parametrize("named", ["file", "record"])
 def test_a_forgotten_image_is_left_out_even_if_its_row_is_merged_later(source, named):
     config, name, _ = source

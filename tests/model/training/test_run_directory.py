@@ -91,7 +91,7 @@ def test_a_new_module_changes_the_fingerprint_once_it_is_imported(digest, packag
         "model/models/layers.py",
         "data/preprocessing/inception_and_vgg.py",
         "data/records/splits.py",
-        "data/records/label_map.py",
+        "data/records/pipeline.py",
     ],
 )
 def test_the_fingerprint_covers_the_modules_that_decide_the_weights(load, module):
