@@ -61,6 +61,14 @@ def tar(files: Mapping[str, bytes], mode: str = "w") -> bytes:
     return stream.getvalue()
 
 
+def write_files(folder: Path, contents: Mapping[str, bytes | str]) -> Path:
+    """Writes files of these names below a folder, which it returns."""
+    for name, content in contents.items():
+        (file := folder / name).parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder
+
+
 def write_pictures(folder: Path, classes: tuple[str, ...] = ("cat", "dog", "owl"), each: int = 12) -> None:
     """Writes a folder of PNG and JPEG files for each class, all different."""
     for label, name in enumerate(classes):

@@ -1,13 +1,16 @@
 """Safety rules for archives: size limits against bombs, and names that are unambiguous on every file system."""
 
+import logging
 import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perennial.base.errors import DataError
+from perennial.base.errors import DataError, listed
 
+log = logging.getLogger(__name__)
+SHOWN = 10  # names in a message
 # Control characters, and characters that change the text direction or end a line.
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 LEFTOVERS = {
@@ -67,17 +70,15 @@ class Names:
                 return ""
         if broken := broken_rule(name, self._limits.depth, portable=self.portable):
             raise self._refused(name, broken)
-        self._add_folder(name) if folder else self._add_file(name)
+        if not folder:
+            key = self._key(name)
+            if key in self._files:
+                raise self._refused(name, "another member has this name, up to case and normalization")
+            if key in self._folders:
+                raise self._refused(name, "it is a file and a folder")
+            self._files.add(key)
+        self._add_folder(name if folder else name.rpartition("/")[0])
         return name
-
-    def _add_file(self, name: str) -> None:
-        key = self._key(name)
-        if key in self._files:
-            raise self._refused(name, "another member has this name, up to case and normalization")
-        if key in self._folders:
-            raise self._refused(name, "it is a file and a folder")
-        self._files.add(key)
-        self._add_folder(name.rpartition("/")[0])
 
     def _add_folder(self, name: str) -> None:
         while name:
@@ -99,27 +100,17 @@ class Names:
 def broken_rule(name: str, depth: int = LIMITS.depth, *, portable: bool = True) -> str | None:
     """Return the rule that a name within an archive breaks, if any."""
     parts = name.split("/")
-    if portable and (rule := _unportable(name, parts)):
-        return rule
-    if name.startswith("/"):
-        return "its name is absolute"
-    if ".." in parts:
-        return "its name leads out of its folder"
-    if not all(parts) or "." in parts:
-        return "its name has an empty part"
-    if len(parts) > depth:
-        return f"it is nested deeper than {depth} folders"
-    return None
-
-
-def _unportable(name: str, parts: Sequence[str]) -> str | None:
-    if CONTROL.search(name):
-        return "its name holds a control character"
-    if "\\" in name or _DRIVE.match(name):
-        return "its name holds a backslash or a drive letter"
-    if any(part.endswith((".", " ")) and part not in {".", ".."} for part in parts):
-        return "a part of its name ends with a dot or a space, which some file systems drop"
-    return None
+    dropped = any(part.endswith((".", " ")) and part not in {".", ".."} for part in parts)
+    rules = (
+        (portable and CONTROL.search(name), "its name holds a control character"),
+        (portable and ("\\" in name or _DRIVE.match(name)), "its name holds a backslash or a drive letter"),
+        (portable and dropped, "a part of its name ends with a dot or a space, which some file systems drop"),
+        (name.startswith("/"), "its name is absolute"),
+        (".." in parts, "its name leads out of its folder"),
+        (not all(parts) or "." in parts, "its name has an empty part"),
+        (len(parts) > depth, f"it is nested deeper than {depth} folders"),
+    )
+    return next((rule for broken, rule in rules if broken), None)
 
 
 def leftover(name: str) -> bool:
@@ -128,6 +119,19 @@ def leftover(name: str) -> bool:
         part in LEFTOVERS or part.startswith(("._", ".nfs", ".Trash", ".~lock.", "~$"))
         for part in name.split("/")
     )
+
+
+def without_leftovers(names: Sequence[str], where: Path) -> list[str]:
+    """The names of what no desktop or tool leaves behind; a line names the others."""
+    log_leftovers(where, [name for name in names if leftover(name)])
+    return [name for name in names if not leftover(name)]
+
+
+def log_leftovers(where: Path, ignored: Sequence[str]) -> None:
+    """Name in a line what was ignored."""
+    if ignored:
+        what = f"{len(ignored)} files and folders that desktops or tools leave"
+        log.info("%s: ignored %s: %s", where, what, listed(map(repr, ignored), SHOWN))
 
 
 def hidden(name: str) -> bool:

@@ -1,7 +1,8 @@
 """Write archives and folders as plain tar files, which are then read in place.
 
 Nothing is extracted to the file system. An archive with any error is rejected as a whole. Tar files written
-here have no times and no owners, so that equal content gives equal bytes.
+here have no times and no owners, so that equal content gives equal bytes. Names in a folder may be any that
+Linux allows.
 """
 
 import io
@@ -12,15 +13,15 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, BinaryIO
 
 from perennial.base import files
 from perennial.base.errors import DataError
 from perennial.base.parallel import threads
-from perennial.data.archives.folder import folder_contents
 from perennial.data.archives.read import BLOCK_BYTES, END, Member, check, decompressed, format_of
-from perennial.data.archives.safety import LIMITS, LOCAL_NAMES, ArchiveLimits, Names
+from perennial.data.archives.safety import LIMITS, LOCAL_NAMES, ArchiveLimits, Names, leftover, log_leftovers
 
 ARCHIVES = (".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".tbz2", ".tar", ".zip")
 ENCRYPTED, UTF8 = 0x1, 0x800  # flags
@@ -55,7 +56,10 @@ def expand(archive: Path, target: Path, limits: ArchiveLimits = LIMITS) -> None:
     archive_format = format_of(archive)
     if archive_format == "tar":
         _check(archive, archive, limits)
-        _link(archive, target)
+        target.unlink(missing_ok=True)
+        if not files.linked(archive.resolve(), target):  # the file system has no hard links
+            with archive.open("rb") as source, files.new_file(target, durable=False) as stream:
+                shutil.copyfileobj(source, stream, files.CHUNK_BYTES)
         return
     with files.new_file(target, durable=False) as stream:
         if archive_format == "zip":
@@ -68,8 +72,11 @@ def expand(archive: Path, target: Path, limits: ArchiveLimits = LIMITS) -> None:
 
 def pack(folder: Path, target: Path) -> None:
     """Write a folder of images as a plain tar file: equal trees give equal bytes, leftovers are skipped."""
-    found = folder_contents(folder)
-    portable = _are_portable(folder, found)
+    found, names, portable = folder_contents(folder), Names(folder, LIMITS), False
+    with suppress(DataError):
+        for member in found:
+            names.add(member.name.encode(), folder=member.folder)
+        portable = True
     with files.new_file(target, durable=False) as stream:
         if not portable:
             # After this header, `walk` accepts any name that Linux allows.
@@ -80,16 +87,6 @@ def pack(folder: Path, target: Path) -> None:
             else:
                 _write_file(folder / member.name, member.name, stream)
         stream.write(END)
-
-
-def _are_portable(folder: Path, found: Iterable[Member]) -> bool:
-    names = Names(folder, LIMITS)
-    try:
-        for member in found:
-            names.add(member.name.encode(), folder=member.folder)
-    except DataError:
-        return False
-    return True
 
 
 def pack_files(found: Iterable[tuple[str, Path]], target: Path) -> None:
@@ -130,14 +127,6 @@ def _check(tar: Path, archive: Path, limits: ArchiveLimits) -> None:
     check(tar, archive, limits)
 
 
-def _link(file: Path, target: Path) -> None:
-    """Link a file, or copy it where the file system has no hard links."""
-    target.unlink(missing_ok=True)
-    if not files.linked(file.resolve(), target):
-        with file.open("rb") as source, files.new_file(target, durable=False) as stream:
-            shutil.copyfileobj(source, stream, files.CHUNK_BYTES)
-
-
 def _write_member(target: BinaryIO, name: str, size: int, content: IO[bytes]) -> None:
     """Write a file, or a folder, whose name ends with a slash; EOFError if the content has not that size."""
     info = tarfile.TarInfo(name)
@@ -154,8 +143,6 @@ def _write_member(target: BinaryIO, name: str, size: int, content: IO[bytes]) ->
 
 
 def _write_file(path: Path, name: str, target: BinaryIO) -> None:
-    if not path.is_file():
-        raise DataError(f"{path} is not a file but a dangling link, a device or a pipe")
     try:
         with path.open("rb") as stream:
             _write_member(target, name, os.fstat(stream.fileno()).st_size, stream)
@@ -225,3 +212,52 @@ def _encoded_zip_name(info: zipfile.ZipInfo) -> bytes:
     encoded = info.orig_filename.encode("utf-8" if info.flag_bits & UTF8 else "cp437")
     # Some programs of Windows write backslashes, which the format does not allow, between folders.
     return encoded.replace(b"\\", b"/") if info.create_system == DOS else encoded
+
+
+def folder_contents(folder: Path) -> list[Member]:
+    """All files and folders in a folder, in the order of names; links to files are followed."""
+    names, ignored = Names(folder, LIMITS, portable=False), list[str]()
+    found = list[Member]()
+    for name, entry in _walk_folder(folder, "", ignored):
+        member = Member(name, 0, _size(entry), folder=entry.is_dir())
+        names.add(name.encode(), folder=member.folder)
+        found.append(member)
+    log_leftovers(folder, ignored)
+    if all(member.folder for member in found):
+        raise DataError(f"{folder} holds no files")
+    return found
+
+
+def _walk_folder(folder: Path, prefix: str, ignored: list[str]) -> Iterator[tuple[str, "os.DirEntry[str]"]]:
+    """Yield the name and entry of everything in a folder, in order of names, and collect leftovers."""
+    try:
+        with os.scandir(folder) as opened:
+            entries = sorted(opened, key=lambda entry: entry.name)
+    except OSError as error:
+        raise DataError(f"{folder} cannot be read: {error.strerror}") from error
+    for entry in entries:
+        files.require_utf8(Path(entry.path))
+        name = prefix + entry.name
+        if leftover(entry.name):
+            ignored.append(name)
+        elif entry.name.startswith("."):
+            raise DataError(f"{folder}: {name!r} is hidden; rename it or move it away")
+        elif entry.is_dir() and entry.is_symlink():
+            raise DataError(
+                f"{entry.path} is a link to a folder, in which DVC sees no changes; put the folder there"
+            )
+        else:
+            yield name, entry
+            if entry.is_dir():
+                yield from _walk_folder(Path(entry.path), f"{name}/", ignored)
+
+
+def _size(entry: "os.DirEntry[str]") -> int:
+    """Return the size of a file that can be read, or 0 for a folder."""
+    if entry.is_dir():
+        return 0
+    if not os.path.isfile(entry.path):  # noqa: PTH113 - False for a link to itself
+        raise DataError(f"{entry.path} is not a file but a dangling link, a device or a pipe")
+    if not os.access(entry.path, os.R_OK):
+        raise DataError(f"{entry.path} cannot be read: Permission denied")
+    return entry.stat().st_size
