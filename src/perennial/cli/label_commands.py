@@ -18,7 +18,7 @@ from perennial.base.processes import process
 from perennial.base.project.git import Repository
 from perennial.cli.command import command, exclusive, may_push, output
 from perennial.cli.option_types import PARAMS, PUSH, ParamsOption, argument, location, switch, typed
-from perennial.data.datasets.own import several_labels
+from perennial.data.datasets.own import label_table
 
 app = typer.Typer(rich_markup_mode=None)
 # And a folder:
@@ -141,7 +141,7 @@ def _classes(checked: Config, answers: Any, queue: Any, more: Sequence[str]) -> 
     several = _has_several(checked)
 
     def named(cells: Iterable[str]) -> list[str]:
-        found = (several_labels.of_cell(each, None) if several else [each] for each in cells if each)
+        found = (label_table.of_cell(each, None) if several else [each] for each in cells if each)
         return sorted(set(chain.from_iterable(found)))
 
     file = checked.paths.records / "labels.txt"

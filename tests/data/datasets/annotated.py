@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
-import PIL.Image
 from scipy.io import savemat
 from support.raw import encoded, picture, tar
 
@@ -18,12 +17,9 @@ OBJECT = """<object><name>{name}</name><bndbox><xmin>{0}</xmin><ymin>{1}</ymin><
 </bndbox></object>"""
 
 
-def jpeg(seed: int, mode: str = "RGB", **options: object) -> bytes:
+def jpeg(seed: int, **options: object) -> bytes:
     """A JPEG file like no other of another seed, 24 x 16 pixels."""
-    stream = io.BytesIO()
-    image = PIL.Image.fromarray(picture(seed, 24)[:16]).convert(mode)
-    image.save(stream, "JPEG", quality=95, **options)
-    return stream.getvalue()
+    return encoded(picture(seed, 24)[:16], "JPEG", quality=95, **options)
 
 
 def xml(
@@ -34,15 +30,15 @@ def xml(
     return XML.format(synset=synset, width=size[0], height=size[1], objects=objects).encode()
 
 
-def kit(counts: Mapping[str, int], truth: Iterable[int], words: Mapping[str, str] = WORDS) -> dict[str, bytes]:
-    """The two files of a development kit, the synsets numbered in the order of `words`; one is no class."""
+def kit(counts: Mapping[str, int], truth: Iterable[int]) -> dict[str, bytes]:
+    """The two files of a development kit, the synsets numbered in the order of `WORDS`; one is no class."""
     fields = [(name, object) for name in (
         "ILSVRC2012_ID", "WNID", "words", "gloss", "num_children", "children", "wordnet_height",
         "num_train_images",
     )]  # fmt: skip
     leaves = [
         (float(number), wnid, text, "a thing", 0.0, np.zeros((0, 0)), 0.0, float(counts[wnid]))
-        for number, (wnid, text) in enumerate(words.items(), 1)
+        for number, (wnid, text) in enumerate(WORDS.items(), 1)
     ]
     parent = (float(len(leaves) + 1), "n00001740", "entity", "all", 2.0, np.array([1.0, 2.0]), 9.0, 0.0)
     stream = io.BytesIO()
@@ -105,6 +101,3 @@ def write_coco(folder: Path, split: str, images: Mapping[str, bytes], annotation
     with zipfile.ZipFile(folder / "annotations_trainval2014.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in annotations.items():
             archive.writestr(f"annotations/instances_{name}.json", content)
-
-
-__all__ = ["WORDS", "coco", "encoded", "jpeg", "kit", "tar", "write_coco", "write_imagenet", "xml"]

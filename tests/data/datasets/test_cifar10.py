@@ -75,10 +75,6 @@ WRONG = {
         swapped("data_batch_2.bin", TWO[:-1]),
         "data_batch_2.bin: 6145 bytes are 1 records .* remainder of 3072",
     ),
-    "longer": (
-        swapped("data_batch_2.bin", TWO + b"\0"),
-        "data_batch_2.bin: 6147 bytes are 2 records .* remainder of 1",
-    ),
     "CIFAR-100": (
         swapped("data_batch_2.bin", bytes(2 * 3074)),
         "6148 bytes are 2 records of 3073 bytes and a remainder of 2; records of 3074 bytes are CIFAR-100's",

@@ -12,10 +12,10 @@ from perennial.data.datasets.own import class_lists
 def classes(tmp_path):
     """The classes in lists of these names and contents."""
 
-    def of(lists, used=(0, 1, 2), **options):
+    def of(lists, used=(0, 1, 2)):
         for name, content in lists.items():
             (tmp_path / name).write_bytes(content)
-        return class_lists.classes([tmp_path / name for name in sorted(lists)], {}, used, **options)
+        return class_lists.classes([tmp_path / name for name in sorted(lists)], {}, used)
 
     return of
 
@@ -80,20 +80,14 @@ def test_a_list_of_classes_that_cannot_be_read_is_refused_by_name(classes, name,
         classes({name: content})
 
 
-def test_two_lists_that_differ_are_refused(classes):
-    lists = {"labels.txt": b"cat\ndog\nowl\n", "classes.txt": b"cat\ndog\nbee\n"}
-    with pytest.raises(DataError, match=r"labels\.txt lists other classes than classes\.txt"):
-        classes(lists)
+OTHERS = ("notes.txt", "train.txt", "dataset_info.json", "features.json")
 
 
-@pytest.mark.parametrize("name", [*LISTS, "Labels.TXT", "obj.names", "id2label.json", "flower-classes.txt"])
-def test_these_are_names_of_lists(name):
-    assert class_lists.is_class_list(name)
-
-
-@pytest.mark.parametrize("name", ["notes.txt", "train.txt", "dataset_info.json", "features.json"])
-def test_these_are_not(name):
-    assert not class_lists.is_class_list(name)
+@pytest.mark.parametrize(
+    "name", [*LISTS, "Labels.TXT", "obj.names", "id2label.json", "flower-classes.txt", *OTHERS]
+)
+def test_lists_of_classes_are_known_by_their_names(name):
+    assert class_lists.is_class_list(name) == (name not in OTHERS)
 
 
 def test_control_characters_in_a_name_become_escapes():
@@ -124,7 +118,3 @@ def test_a_list_says_which_class_label_0_is(classes, lists, used, expected):
 def test_a_list_without_ids_for_labels_from_1_may_be_shifted_and_is_refused(classes, name, content):
     with pytest.raises(DataError, match=r"'cat' may be label 0 or 1; write ids, as in 0:cat, or background"):
         classes({name: content}, used=[1, 2])
-
-
-def test_new_records_that_happen_to_lack_label_0_leave_a_list_as_it_was(classes):
-    assert classes({"labels.txt": NAMES}, used=[1, 2], whole=False) == ("cat", "dog", "owl")

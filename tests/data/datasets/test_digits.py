@@ -45,10 +45,8 @@ def pixels(source, split, number):
 
 
 def test_the_installed_file_is_the_pinned_one():
-    assert (files.sha256(INSTALLED), INSTALLED.stat().st_size) == (
-        DIGITS.files[0].sha256,
-        DIGITS.files[0].bytes,
-    )
+    (pinned,) = DIGITS.files
+    assert (files.sha256(INSTALLED), INSTALLED.stat().st_size) == (pinned.sha256, pinned.bytes)
 
 
 @pytest.mark.parametrize(

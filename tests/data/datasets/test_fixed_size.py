@@ -97,18 +97,14 @@ def test_every_cut_of_a_file_is_refused(read, name, sound):
     assert [size for size in range(len(sound)) if outcome(read, **{name: sound[:size]}) is None] == []
 
 
-def test_every_label_that_is_no_class_is_refused(read):
+def test_every_label_that_is_no_class_is_refused_with_its_place(read):
+    assert "labels: label 2 at index 1, expected 0 to 1" in outcome(read, named=labels(1, 2))
     assert [value for value in range(256) if outcome(read, named=labels(1, value)) is None] == [0, 1]
 
 
 def test_as_many_labels_as_images_are_needed(read):
     with pytest.raises(DataError, match=r"images holds 2 images and .*labels 1 labels"):
         read(named=labels(1))
-
-
-def test_a_label_that_is_no_class_is_reported_with_its_place(read):
-    with pytest.raises(DataError, match=r"labels: label 2 at index 1, expected 0 to 1"):
-        read(named=labels(1, 2))
 
 
 @pytest.mark.parametrize(

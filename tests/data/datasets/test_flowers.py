@@ -1,39 +1,25 @@
 """Flowers: the photographs of five kinds, without splits."""
 
-import tarfile
-
 import pytest
+from support.raw import tar
 
 from perennial.base.errors import DataError
-from perennial.data import archives
 from perennial.data.datasets.flowers import CLASSES, FLOWERS
 
 
-@pytest.fixture
-def raw(tmp_path):
-    """A folder with an archive of the layout of the original, two files a kind, as a plain tar file."""
-
-    def make(classes=CLASSES):
-        for name in classes:
-            (tmp_path / "flower_photos" / name).mkdir(parents=True)
-            for number in range(2):
-                (tmp_path / "flower_photos" / name / f"{number}.jpg").write_bytes(b"\xff\xd8\xff")
-        (tmp_path / "flower_photos" / "LICENSE.txt").write_text("CC-BY")
-        with tarfile.open(tmp_path / "flower_photos.tgz", "w:gz") as archive:
-            archive.add(tmp_path / "flower_photos", "flower_photos")
-        archives.expand(tmp_path / "flower_photos.tgz", tmp_path / "flower_photos.tar")
-        return tmp_path
-
-    return make
+def read(folder, classes=CLASSES):
+    """What is read from an archive of the layout of the original, two files a kind, as a plain tar file."""
+    photos = {f"flower_photos/{name}/{number}.jpg": b"\xff\xd8\xff" for name in classes for number in "01"}
+    (folder / "flower_photos.tar").write_bytes(tar(photos | {"flower_photos/LICENSE.txt": b"CC-BY"}))
+    return FLOWERS.read(folder)
 
 
-def test_flowers_are_read_from_their_archive(raw):
-    source = FLOWERS.read(raw())
+def test_flowers_are_read_from_their_archive(tmp_path):
+    source = read(tmp_path)
     assert (source.classes, set(source.splits), len(source.splits["train"].names)) == (CLASSES, {"train"}, 10)
 
 
-def test_an_archive_without_one_of_the_kinds_is_refused(raw):
-    with pytest.raises(
-        DataError, match=r"the classes are \['daisy', 'dandelion', 'roses', 'sunflowers'\], expected"
-    ):
-        FLOWERS.read(raw(CLASSES[:-1]))
+def test_an_archive_without_one_of_the_kinds_is_refused(tmp_path):
+    kinds = r"\['daisy', 'dandelion', 'roses', 'sunflowers'\]"
+    with pytest.raises(DataError, match=f"the classes are {kinds}, expected"):
+        read(tmp_path, CLASSES[:-1])

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from support.raw import encoded, picture, tar
+from support.raw import encoded, picture, tar, write_files
 from support.records import datum
 
 from perennial.base.errors import DataError
@@ -45,13 +45,6 @@ FOREIGN = {
         {f"data/{split}-00000-of-00001.parquet": b"PAR1" for split in ("train", "test")} | {"README.md": b"#"},
         "2 in all, are in the format Parquet, as of Hugging Face; save the images as files",
     ),
-    "parquet in folders": (
-        {"en/0000.parquet": b"PAR1", "de/0000.parquet": b"PAR1"}, "are in the format Parquet"
-    ),
-    "arrow": (
-        {"train/data-00000-of-00001.arrow": b"x", "train/state.json": b"{}"},
-        "is in the format Arrow, as of Hugging",
-    ),
     "tars": (
         {"000000.tar": SHARD, "000001.tar": SHARD},
         "2 in all, are in the format tar, as of WebDataset; unpack them",
@@ -61,7 +54,6 @@ FOREIGN = {
     ),
     "an unpacked tar": ({"0.jpg": IMAGE, "0.cls": b"0", "1.jpg": IMAGE, "1.cls": b"1"}, "as of WebDataset"),
     "NumPy": ({"images.npy": b"x", "labels.npy": b"x"}, "2 in all, are in the format NumPy"),
-    "HDF5": ({"train.h5": b"x", "test.h5": b"x"}, "are in the format HDF5"),
     "IDX": (
         {"train-images-idx3-ubyte.gz": b"x"}, "is in the format IDX, as of MNIST; set dataset.name to mnist"
     ),
@@ -96,8 +88,6 @@ FOREIGN = {
         "of TensorFlow Datasets; set dataset.name to tfrecord",
     ),
     "archives": ({"cat.zip": b"PK", "dog.zip": b"PK"}, "2 in all, are in the format zip; unpack them"),
-    "archives in folders": ({"cat/a.zip": b"PK", "dog/b.zip": b"PK"}, "are in the format zip; unpack them"),
-    "pickles": ({"train.pkl": b"x", "test.pkl": b"x"}, "are in the format pickle"),
     "Supervisely": (
         {"img/1.jpg": IMAGE, "ann/1.jpg.json": document({"size": 1, "objects": []})}, "Supervisely"
     ),
@@ -114,25 +104,15 @@ FOREIGN = {
 }  # fmt: skip
 
 
-def written(folder, files):
-    for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
-    return folder
-
-
 @pytest.mark.parametrize(("files", "message"), FOREIGN.values(), ids=FOREIGN)
 def test_a_format_that_is_not_read_is_refused_by_its_name(tmp_path, files, message):
-    folder = written(tmp_path / "own", files)
-    (tmp_path / "raw").mkdir()
     with pytest.raises(DataError, match=message):
-        image_folder.collect(folder, tmp_path / "raw")
+        image_folder.collect(write_files(tmp_path / "own", files), tmp_path)
 
 
 def test_a_file_of_another_format_beside_images_is_not_blamed(tmp_path):
-    (tmp_path / "raw").mkdir()
     with pytest.raises(DataError, match=r"files outside of class folders: '0\.jpg'"):
-        image_folder.collect(written(tmp_path / "own", IMAGES | {"features.npz": b"x"}), tmp_path / "raw")
+        image_folder.collect(write_files(tmp_path / "own", IMAGES | {"features.npz": b"x"}), tmp_path)
 
 
 BESIDE = {
@@ -145,9 +125,8 @@ BESIDE = {
 
 @pytest.mark.parametrize("files", BESIDE.values(), ids=BESIDE)
 def test_class_folders_are_read_whatever_lies_beside_them(tmp_path, files):
-    (tmp_path / "raw").mkdir()
-    image_folder.collect(written(tmp_path / "own", CLASSES | files), tmp_path / "raw")
-    assert image_folder.read(tmp_path / "raw").classes == ("cat", "dog")
+    image_folder.collect(write_files(tmp_path / "own", CLASSES | files), tmp_path)
+    assert image_folder.read(tmp_path).classes == ("cat", "dog")
 
 
 def test_a_pointer_among_images_that_a_sample_misses_is_a_bad_image_by_that_name():
@@ -157,12 +136,10 @@ def test_a_pointer_among_images_that_a_sample_misses_is_a_bad_image_by_that_name
 
 
 def test_pointers_instead_of_archives_and_records_are_refused_by_that_name(tmp_path):
-    archive = tmp_path / "own.zip"
-    archive.write_bytes(POINTER)
-    (tmp_path / "raw").mkdir()
+    (tmp_path / "own.zip").write_bytes(POINTER)
     with pytest.raises(DataError, match=r"own\.zip is a pointer of Git LFS"):
-        image_folder.collect(archive, tmp_path / "raw")
+        image_folder.collect(tmp_path / "own.zip", tmp_path)
     record = framing.frame(datum(np.zeros((2, 2), np.uint8), 0))
-    folder = written(tmp_path / "records", {"train.tfrecord": record, "test.tfrecord": POINTER})
+    folder = write_files(tmp_path / "records", {"train.tfrecord": record, "test.tfrecord": POINTER})
     with pytest.raises(DataError, match=r"test\.tfrecord is a pointer of Git LFS"):
         tfrecord.read(folder)

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import PIL.Image
 import pytest
-from data.datasets.annotated import jpeg, kit, tar, write_imagenet, xml
+from data.datasets.annotated import jpeg, kit, write_imagenet, xml
+from support.raw import tar
 
 from perennial.base.errors import DataError
 from perennial.data import archives
@@ -45,25 +46,13 @@ def by_name(source, split="train"):
     return dict(zip(found.names, found.images(range(len(found.names))), strict=True))
 
 
-def labels(source, split):
-    found = source.splits[split]
-    return dict(zip(found.names, found.labels.tolist(), strict=True))
-
-
-def test_class_zero_is_the_background_and_synsets_follow_by_name(read):
-    expected = ("background", "n01440764 tench", "n02012849 crane", "n03126707 crane")
-    assert read().classes == expected
-
-
-def test_a_training_image_has_the_label_of_its_synset(read):
-    assert labels(read(), "train") == {
-        name: row for row, synset in enumerate(SYNSETS, 1) for name in images()[synset]
-    }
-
-
-def test_the_kit_labels_the_validation_images_which_are_the_test_split(read):
-    found = labels(read(), "test")
-    assert [found[f"ILSVRC2012_val_{number:08d}.JPEG"] for number in (1, 2, 3, 4)] == [1, 1, 3, 2]
+def test_labels_are_those_of_slim_and_the_validation_images_are_the_test_split(read):
+    source = read()
+    splits = (source.splits[split] for split in ("train", "test"))
+    train, test = (dict(zip(each.names, each.labels.tolist(), strict=True)) for each in splits)
+    assert source.classes == ("background", "n01440764 tench", "n02012849 crane", "n03126707 crane")
+    assert train == {name: row for row, synset in enumerate(SYNSETS, 1) for name in images()[synset]}
+    assert [test[f"ILSVRC2012_val_{number:08d}.JPEG"] for number in (1, 2, 3, 4)] == [1, 1, 3, 2]
 
 
 def test_boxes_are_shares_of_the_picture_that_the_annotator_saw(read):
@@ -137,20 +126,21 @@ def test_synsets_that_are_not_those_of_the_kit_are_named(read, found, message):
         read(found)
 
 
-def test_damage_within_the_tar_file_of_a_synset_is_found(tmp_path):
-    inner = bytearray(tar({"a.JPEG": b"x" * 600, "b.JPEG": b"y"}))
-    inner[512 + 1024 + 10] ^= 0xFF  # in the header of b
-    (tmp_path / "t.tar").write_bytes(tar({"n1.tar": bytes(inner), "n2.tar": b"z"}))
-    member = archives.contents(tmp_path / "t.tar")[0]
-    with pytest.raises(DataError, match=r"t\.tar/n1\.tar is damaged: the header at byte 2048, after 1 members"):
-        archives.contents(tmp_path / "t.tar", member)
+INNER = tar({"a.JPEG": b"x" * 600, "b.JPEG": b"y"})
+AT = 512 + 1024  # of the header of b
 
 
-def test_an_inner_tar_file_that_is_cut_does_not_go_on_in_the_next(tmp_path):
-    inner = tar({"a.JPEG": b"x" * 600, "b.JPEG": b"y"})
-    (tmp_path / "t.tar").write_bytes(tar({"n1.tar": inner[:1536], "n2.tar": inner}))
+@pytest.mark.parametrize(
+    ("inner", "message"),
+    [
+        (INNER[: AT + 10] + b"\xff" + INNER[AT + 11 :], "damaged: the header at byte 2048, after 1 members"),
+        (INNER[:AT], "incomplete: no end is marked after 1 members"),  # it does not go on in the next
+    ],
+)
+def test_damage_within_the_tar_file_of_a_synset_is_found(tmp_path, inner, message):
+    (tmp_path / "t.tar").write_bytes(tar({"n1.tar": inner, "n2.tar": INNER}))
     member = archives.contents(tmp_path / "t.tar")[0]
-    with pytest.raises(DataError, match=r"n1\.tar is incomplete: no end is marked after 1 members"):
+    with pytest.raises(DataError, match=rf"t\.tar/n1\.tar is {message}"):
         archives.contents(tmp_path / "t.tar", member)
 
 
@@ -180,7 +170,6 @@ def test_collect_copies_the_archives_that_are_there(tmp_path):
 
 def test_collect_names_the_missing_archives_and_where_they_come_from(tmp_path):
     (tmp_path / REQUIRED[0]).touch()
-    with pytest.raises(
-        DataError, match=r"lacks ILSVRC2012_img_val\.tar, ILSVRC2012_devkit_t12.*image-net\.org"
-    ):
+    message = r"lacks ILSVRC2012_img_val\.tar, ILSVRC2012_devkit_t12.*image-net\.org"
+    with pytest.raises(DataError, match=message):
         collect(tmp_path, Path("raw"))

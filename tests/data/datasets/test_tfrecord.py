@@ -3,11 +3,12 @@
 import gzip
 import shutil
 import zlib
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.raw import encoded, picture
+from support.raw import encoded, picture, write_files
 from support.records import datum, record
 
 from perennial.base.errors import DataError
@@ -32,9 +33,7 @@ def source(tmp_path):
     """What is read from files."""
 
     def of(files):
-        for name, content in files.items():
-            (tmp_path / name).write_bytes(content)
-        return read(tmp_path)
+        return read(write_files(tmp_path, files))
 
     return of
 
@@ -48,13 +47,8 @@ def images(source, split="train"):
     ("name", "split"),
     [
         ("mnist_train.tfrecord", "train"),
-        ("mnist_test.tfrecord", "test"),
         ("flowers_validation_00000-of-00001.tfrecord", "validation"),
-        ("mnist-test.tfrecord-00000-of-00001", "test"),
         ("validation-00000-of-00001", "validation"),
-        ("val-00000-of-00001", "validation"),
-        ("TRAIN.tfrecord", "train"),
-        ("valid.tfrecords", "validation"),
         ("train_signs_test.tfrecord", "test"),
         ("test_drive_train-00000-of-00001", "train"),
         ("train_2024.tfrecord", "train"),
@@ -106,50 +100,30 @@ def test_other_formats_of_folders_become_png_in_records_too(source, kind):
     assert (image.encoded, image.filename) == (accepted(content, "").encoded, None)
 
 
-@pytest.fixture
-def own_folder(tmp_path):
-    folder = tmp_path / "own"
-    folder.mkdir()
-    (tmp_path / "raw").mkdir()
-    for name in ("a_train.tfrecord", "labels.txt", "notes.md", "a_test.tfrecord"):
-        (folder / name).write_bytes(name.encode())
-    return folder
+def raw_files(content, tmp_path):
+    """What is collected from a folder of these files."""
+    (tmp_path / "raw").mkdir(exist_ok=True)
+    collect(write_files(tmp_path / "mine", {name: name for name in content}), tmp_path / "raw")
+    return {path.name: path.read_text() for path in (tmp_path / "raw").iterdir()}
 
 
-def test_records_and_labels_are_collected_and_nothing_else(own_folder, tmp_path):
-    collect(own_folder, tmp_path / "raw")
-    found = {path.name: path.read_text() for path in (tmp_path / "raw").iterdir()}
-    assert found == {name: name for name in ("a_train.tfrecord", "labels.txt", "a_test.tfrecord")}
-
-
-def test_a_folder_without_records_is_refused(own_folder, tmp_path):
-    for path in own_folder.glob("*.tfrecord"):
-        path.unlink()
+def test_a_folder_without_records_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"holds no TFRecords: no file is named like mnist_train\.tfrecord"):
-        collect(own_folder, tmp_path / "raw")
+        raw_files(["labels.txt", "notes.md"], tmp_path)
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
         ("absent", r"is not a folder or an archive; dataset\.path must name one of TFRecords"),
-        ("own/a_train.tfrecord", r"a_train\.tfrecord is not a folder or an archive"),
-        ("own/labels.txt", "is not a tar, tar.gz"),
+        ("a_train.tfrecord", r"a_train\.tfrecord is not a folder or an archive"),
+        ("labels.txt", "is not a tar, tar.gz"),
     ],
 )
-def test_what_is_no_folder_and_no_archive_is_refused(own_folder, tmp_path, name, message):
+def test_what_is_no_folder_and_no_archive_is_refused(tmp_path, name, message):
+    write_files(tmp_path, dict.fromkeys(("a_train.tfrecord", "labels.txt"), b"?"))
     with pytest.raises(DataError, match=message):
-        collect(tmp_path / name, tmp_path / "raw")
-
-
-def raw_files(content, tmp_path):
-    """What is collected from a folder of these files."""
-    for name in content:
-        (file := tmp_path / "mine" / name).parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(name.encode())
-    (tmp_path / "raw").mkdir(exist_ok=True)
-    collect(tmp_path / "mine", tmp_path / "raw")
-    return {path.name: path.read_text() for path in (tmp_path / "raw").iterdir()}
+        collect(tmp_path / name, tmp_path)
 
 
 @pytest.mark.parametrize("around", ["", "flowers/", "flowers/1.0.0/"])
@@ -187,10 +161,8 @@ def test_two_words_for_one_split_are_refused(tmp_path, names):
 
 
 def test_files_of_other_formats_are_refused_by_name(tmp_path):
-    with pytest.raises(
-        DataError,
-        match=r"'a-train\.array_record-00000-of-00001' is no file of TFRecords, but in the format ArrayRecord",
-    ):
+    message = r"'a-train\.array_record-00000-of-00001' is no file of TFRecords, but in the format ArrayRecord"
+    with pytest.raises(DataError, match=message):
         raw_files(["a-train.array_record-00000-of-00001"], tmp_path)
 
 
@@ -202,12 +174,8 @@ def test_an_archive_of_records_is_collected_as_its_folder(tmp_path):
     assert {path.name: path.read_text() for path in (tmp_path / "raw").iterdir()} == found
 
 
-def zlib_compressed(content):
-    return zlib.compress(content, 1)
-
-
 @pytest.mark.parametrize("name", ["train.tfrecord", "train.tfrecords.gzip"])
-@pytest.mark.parametrize("compress", [gzip.compress, zlib.compress, zlib_compressed])
+@pytest.mark.parametrize("compress", [gzip.compress, zlib.compress, partial(zlib.compress, level=1)])
 def test_compressed_records_are_read(source, compress, name):
     assert images(source({name: compress(SOUND)})) == images(source({name: SOUND}))
 
@@ -242,12 +210,8 @@ def project(tmp_path):
     """What is read from a folder or an archive of one, once it is collected."""
 
     def of(files):
-        for name, content in files.items():
-            file = tmp_path / "own" / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(content)
         (tmp_path / "raw").mkdir()
-        collect(tmp_path / "own", tmp_path / "raw")
+        collect(write_files(tmp_path / "own", files), tmp_path / "raw")
         return read(tmp_path / "raw")
 
     return of
@@ -281,10 +245,8 @@ def test_lists_of_splits_that_differ_are_refused_by_name(project):
 def test_a_text_that_is_another_class_of_the_list_is_refused_with_file_and_record(source):
     files = {"labels.txt": b"0:cat\n1:dog\n", "train.tfrecord": said(0, "Cat") + said(1, "dog")}
     assert source(files).classes == ("cat", "dog")
-    with pytest.raises(
-        DataError,
-        match=r"test\.tfrecord record 1 at byte \d+: label 1 is 'cat', but 'dog' in labels\.txt; correct",
-    ):
+    message = r"test\.tfrecord record 1 at byte \d+: label 1 is 'cat', but 'dog' in labels\.txt; correct"
+    with pytest.raises(DataError, match=message):
         source(files | {"test.tfrecord": said(0, "cat") + said(1, "cat")})
 
 

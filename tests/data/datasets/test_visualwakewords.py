@@ -39,16 +39,12 @@ def source(tmp_path):
     return make
 
 
-def test_a_person_takes_more_than_half_a_percent_of_the_picture(source):
-    train = source().splits["train"]
+def test_a_person_takes_more_than_half_a_percent_of_the_picture_and_classes_and_splits_are_slims(source):
+    found = source()
+    train = found.splits["train"]
     labels = dict(zip(train.names, train.labels.tolist(), strict=True))
     assert labels == dict(zip(NAMES, (0, 1, 0, 0), strict=True))
-
-
-def test_classes_are_slims_and_cocos_validation_is_the_test_split(source):
-    found = source()
-    assert found.classes == ("background", "person")
-    assert found.splits["test"].labels.tolist() == [1]
+    assert (found.classes, found.splits["test"].labels.tolist()) == (("background", "person"), [1])
 
 
 def test_people_have_boxes_and_areas_by_whatever_order_images_are_asked_for(source):
@@ -60,25 +56,21 @@ def test_people_have_boxes_and_areas_by_whatever_order_images_are_asked_for(sour
     assert found == [none, none, Annotations(boxes=people, areas=(1.93, 90.0)), none]
 
 
-def test_an_image_that_the_annotations_lack_is_named(source):
-    with pytest.raises(DataError, match=rf"instances_train2014\.json lacks '{NAMES[3]}'"):
-        source(dict.fromkeys(NAMES[:3], SIZE))
+LOST = coco(dict.fromkeys(NAMES, SIZE), OBJECTS).replace(b'"image_id": 19', b'"image_id": 5')
 
 
-def test_an_image_that_the_archive_lacks_is_named(source):
-    with pytest.raises(DataError, match=rf"train2014\.tar lacks '{NAMES[3]}'"):
-        source(names=NAMES[:3])
-
-
-def test_another_number_of_images_is_refused(source):
-    with pytest.raises(DataError, match=r"train2014\.tar holds 4 images, expected 5"):
-        source(counts=(5, 1))
-
-
-def test_an_annotation_of_no_image_is_refused(source):
-    content = coco(dict.fromkeys(NAMES, SIZE), OBJECTS).replace(b'"image_id": 19', b'"image_id": 5')
-    with pytest.raises(DataError, match="an annotation of image 5, which is not listed"):
-        source(train2014=content)
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"pictures": dict.fromkeys(NAMES[:3], SIZE)}, rf"instances_train2014\.json lacks '{NAMES[3]}'"),
+        ({"names": NAMES[:3]}, rf"train2014\.tar lacks '{NAMES[3]}'"),
+        ({"counts": (5, 1)}, r"train2014\.tar holds 4 images, expected 5"),
+        ({"train2014": LOST}, "an annotation of image 5, which is not listed"),
+    ],
+)
+def test_images_and_annotations_that_do_not_fit_are_named(source, changes, message):
+    with pytest.raises(DataError, match=message):
+        source(**changes)
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from perennial.base.config.data import DatasetConfig
 from perennial.base.config.fields import is_component
 from perennial.base.errors import DataError
 from perennial.data.archives import unpack
-from perennial.data.datasets import component, image_folder
+from perennial.data.datasets import image_folder
 from perennial.data.datasets.cifar10 import CIFAR10
-from perennial.data.datasets.dataset import Dataset, Source
+from perennial.data.datasets.dataset import Dataset, Source, of_component
 from perennial.data.datasets.digits import DIGITS
 from perennial.data.datasets.flowers import FLOWERS
 from perennial.data.datasets.image_folder import IMAGE_FOLDER
@@ -55,4 +55,4 @@ def read(options: DatasetConfig, raw: Path, scratch: Path) -> Source:
 
 def named(name: str) -> Dataset:
     """The data set that a name means, which may be a component of the project."""
-    return component.load(name) if is_component(name) else DATASETS[name]
+    return of_component(name) if is_component(name) else DATASETS[name]

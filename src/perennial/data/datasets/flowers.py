@@ -6,15 +6,15 @@ tensorflow-datasets 4.9.10.
 
 from pathlib import Path
 
+from perennial.data.datasets import image_folder
 from perennial.data.datasets.dataset import Dataset, Source, SourceFile
-from perennial.data.datasets.readers import class_folders
 
 CLASSES = ("daisy", "dandelion", "roses", "sunflowers", "tulips")
 
 
 def read(raw: Path) -> Source:
     """Read the photographs in `flower_photos/<class>/`, sorted by the SHA-256 of their names."""
-    return class_folders.read(raw / "flower_photos.tar", CLASSES)
+    return image_folder.read_tar(raw / "flower_photos.tar", CLASSES)
 
 
 FLOWERS = Dataset(

@@ -1,7 +1,8 @@
-"""The user's own images: a folder or an archive with one folder per class; see `readers.class_folders`."""
+"""The user's own images: a folder or an archive with class folders or a table; `own` decides which."""
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -9,9 +10,11 @@ from perennial.base.choices import Task
 from perennial.base.config.data import TableConfig
 from perennial.base.errors import DataError
 from perennial.data import archives
-from perennial.data.datasets.dataset import Dataset, Source
+from perennial.data.datasets.dataset import Dataset, Examples, Source
 from perennial.data.datasets.own import image_assignment
-from perennial.data.datasets.readers import class_folders
+from perennial.data.datasets.own.split_folders import Item
+from perennial.data.datasets.readers import tar_images
+from perennial.data.tfrecord import label_arrays
 
 SUFFIXES = {"tar": ".tar", "gzip": ".tar.gz", "bzip2": ".tar.bz2", "xz": ".tar.xz", "zip": ".zip"}
 
@@ -52,7 +55,36 @@ def read(raw: Path, table: TableConfig | None = None, task: Task = "multiclass")
     tars = sorted(raw.glob("*.tar"))
     if len(tars) != 1:
         raise DataError(f"{raw} holds {[tar.name for tar in tars]}, expected one .tar file")
-    return class_folders.read(tars[0], table=table, task=task)
+    return read_tar(tars[0], table=table, task=task)
+
+
+def read_tar(
+    tar: Path, classes: tuple[str, ...] = (), table: TableConfig | None = None, task: Task = "multiclass"
+) -> Source:
+    """Read the classes, by name, and the examples of a tar file; `classes`: it must have exactly those."""
+    members, content = archives.contents(tar), partial(archives.content, tar)
+    found = image_assignment.find(members, content, tar, classes, table, task)
+    found.log(tar)
+    width = len(found.classes) if task == "multilabel" else 0
+    return Source(
+        classes=found.classes,
+        task=task,
+        splits={split: examples(tar, own, found.folders[split], width) for split, own in found.splits.items()},
+        columns=found.columns,
+    )
+
+
+def examples(tar: Path, items: Sequence[Item], above: str, label_columns: int) -> Examples:
+    """The examples of files of a plain tar file, sorted by the SHA-256 of their names; `above`: in messages."""
+    ordered = [items[index] for index in tar_images.order([item.name for item in items])]
+    found = tar_images.examples(
+        tar,
+        [item.member for item in ordered],
+        tuple(item.name for item in ordered),
+        label_arrays.of_lists([item.labels for item in ordered], label_columns),
+        above=above,
+    )
+    return replace(found, further=tuple(item.further for item in ordered))
 
 
 IMAGE_FOLDER = Dataset(read=read, collect=collect, assemble=assemble, decoded=True)

@@ -15,7 +15,6 @@ TRAIN, VALIDATION, KIT = "ILSVRC2012_img_train", "ILSVRC2012_img_val", "ILSVRC20
 TRAIN_BOXES, VALIDATION_BOXES = "ILSVRC2012_bbox_train_v2", "ILSVRC2012_bbox_val_v3"
 REQUIRED = (f"{TRAIN}.tar", f"{VALIDATION}.tar", f"{KIT}.tar.gz")
 OPTIONAL = (f"{TRAIN_BOXES}.tar.gz", f"{VALIDATION_BOXES}.tgz")
-BACKGROUND = ("background",)
 
 
 def collect(path: Path, raw: Path) -> None:
@@ -35,14 +34,12 @@ def read(folder: Path) -> Source:
     """Read the images of both archives with their boxes; by words alone two classes are `crane`."""
     synsets, truth = ilsvrc.development_kit(folder / f"{KIT}.tar")
     names = (f"{synset.wnid} {synset.words.split(',')[0]}" for synset in synsets)
-    boxes = [folder / f"{name}.tar" for name in (TRAIN_BOXES, VALIDATION_BOXES)]
-    of_train, of_validation = (tar if tar.is_file() else None for tar in boxes)
-    first = len(BACKGROUND)
+    of_train, of_validation = folder / f"{TRAIN_BOXES}.tar", folder / f"{VALIDATION_BOXES}.tar"  # if they exist
     return Source(
-        classes=(*BACKGROUND, *names),
+        classes=("background", *names),
         splits={
-            "train": ilsvrc.training(folder / f"{TRAIN}.tar", synsets, first, of_train),
-            "test": ilsvrc.validation(folder / f"{VALIDATION}.tar", truth, synsets, first, of_validation),
+            "train": ilsvrc.training(folder / f"{TRAIN}.tar", synsets, of_train),
+            "test": ilsvrc.validation(folder / f"{VALIDATION}.tar", truth, synsets, of_validation),
         },
     )
 

@@ -14,7 +14,7 @@ from xml.sax.saxutils import quoteattr
 
 from perennial.base import documents
 from perennial.base.errors import DataError, listed
-from perennial.data.datasets.own import several_labels
+from perennial.data.datasets.own import label_table
 from perennial.data.datasets.readers import labelled
 from perennial.data.datasets.readers.labelled import SHA256, Label
 from perennial.live.label.queue import QueuedImage
@@ -146,7 +146,7 @@ def _name(choice: Any, several: bool) -> str:
     if isinstance(choice, dict):
         choice = choice["choices"]
     if several:
-        names = choice if isinstance(choice, list) else several_labels.of_cell(str(choice), None)
+        names = choice if isinstance(choice, list) else label_table.of_cell(str(choice), None)
         return labelled.cell(name for name in names if name != NONE)
     if isinstance(choice, list):
         if len(choice) != 1:

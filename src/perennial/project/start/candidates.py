@@ -8,7 +8,7 @@ from typing import Any
 
 from perennial.base.choices import Split, Task
 from perennial.base.errors import ConfigError, DataError, listed
-from perennial.data.datasets.own import label_table, several_labels, tables
+from perennial.data.datasets.own import label_table, tables
 from perennial.data.datasets.own.side_tables import SideTable
 
 SHOWN = 20  # columns in a message
@@ -143,7 +143,7 @@ def _several_columns(
     found = [
         (table.columns[column], mark) for column in left for mark in _separators(table.values(column), named)
     ]
-    strong = [each for each in found if each[1] is None or re.fullmatch(several_labels.STRONG, each[1])]
+    strong = [each for each in found if each[1] is None or re.fullmatch(label_table.STRONG, each[1])]
     named_so = [each for each in strong or found if SEVERAL.search(str(each[0])) is not None]
     plain = [] if sure or found else [(table.columns[column], named.separator) for column in left]
     return named_so or strong or found or plain
@@ -153,10 +153,10 @@ def _separators(cells: Sequence[str], named: Named) -> list[str | None]:
     """What may separate labels: most of these are in several cells, and one is in different ones."""
     if named.separator is not None:
         return [named.separator]
-    if any(map(several_labels.LIST.fullmatch, cells)):
+    if any(map(label_table.LIST.fullmatch, cells)):
         return [None]
     found: list[str | None] = []
-    for mark in several_labels.SEPARATORS:
+    for mark in label_table.SEPARATORS:
         parts = [labels_of(cell, mark) for cell in cells]
         counts = Counter(label for each in parts for label in each)
         shared = Counter(label for each in set(map(tuple, parts)) for label in each)
@@ -169,7 +169,7 @@ def _separators(cells: Sequence[str], named: Named) -> list[str | None]:
 def labels_of(cell: str, separator: str | None) -> list[str]:
     """The labels in a cell that may hold several; none in one that is not read."""
     try:
-        return several_labels.of_cell(cell, separator)
+        return label_table.of_cell(cell, separator)
     except ValueError:
         return []
 

@@ -83,27 +83,27 @@ def decoded_text(content: bytes, where: object) -> str:
     return text
 
 
-def read(file: Path, used: Sequence[int], *, whole: bool = True) -> tuple[str, ...]:
+def read(file: Path, used: Sequence[int]) -> tuple[str, ...]:
     """Read the classes in the order of their ids; `used`: the labels that examples have.
 
     If the ids start at 1 and no example has label 0, class 0 is `background`. A list without ids must fit in
-    one way, unless the examples are not the whole data.
+    one way.
     """
     try:
         with file.open("rb") as stream:
             content = stream.read(MOST_BYTES + 1)
     except OSError as error:
         raise DataError(f"{file} cannot be read: {error.strerror}") from error
-    return names_of(content, file, used, whole=whole)
+    return names_of(content, file, used)
 
 
-def names_of(content: bytes, file: Path, used: Sequence[int], *, whole: bool = True) -> tuple[str, ...]:
+def names_of(content: bytes, file: Path, used: Sequence[int]) -> tuple[str, ...]:
     """Return the classes in the content of a list, as `read` does."""
     if len(content) > MOST_BYTES:
         raise DataError(f"{file} has more than {MOST_BYTES} bytes, so it is no list of classes")
     found = _parsed(content, file)
     names = found if isinstance(found, tuple) else _by_id(found, file, used)
-    without_ids = whole and isinstance(found, tuple) and not file.name.lower().endswith(TFDS)
+    without_ids = isinstance(found, tuple) and not file.name.lower().endswith(TFDS)
     names = tuple(map(class_name, names))
     if len(set(names)) < len(names):
         twice = Counter(names).most_common(1)[0][0]
@@ -121,14 +121,14 @@ def names_of(content: bytes, file: Path, used: Sequence[int], *, whole: bool = T
 
 def _parsed(content: bytes, file: Path) -> tuple[str, ...] | dict[int, str]:
     """Parse a list of classes: the names in order, or by their ids."""
-    if file.suffix.lower() == ".pbtxt":
-        return _of_label_map(decoded_text(content, file), file)
-    if file.suffix.lower() == ".json":
-        return _of_json(decoded_text(content, file), file)
-    lines = [line.strip() for line in re.split(r"\r\n|\n|\r", decoded_text(content, file)) if line.strip()]
-    if file.name.lower().endswith(TFDS):  # always without ids, from 0
-        return tuple(lines)
-    return _of_lines(lines, file)
+    text, ending = decoded_text(content, file), file.suffix.lower()
+    if ending == ".pbtxt":
+        return _of_label_map(text, file)
+    if ending == ".json":
+        return _of_json(text, file)
+    lines = [line.strip() for line in re.split(r"\r\n|\n|\r", text) if line.strip()]
+    # Those of TensorFlow Datasets are always without ids, from 0.
+    return tuple(lines) if file.name.lower().endswith(TFDS) else _of_lines(lines, file)
 
 
 def _of_lines(lines: Sequence[str], file: Path) -> tuple[str, ...] | dict[int, str]:
@@ -170,8 +170,11 @@ def _of_json(text: str, file: Path) -> tuple[str, ...] | dict[int, str]:
 
 
 def _of_label_map(text: str, file: Path) -> dict[int, str]:
+    pool = descriptor_pool.DescriptorPool()  # not the one of other programs
+    pool.Add(text_format.Parse(_LABEL_MAP, descriptor_pb2.FileDescriptorProto()))
+    message = message_factory.GetMessageClass(pool.FindMessageTypeByName("perennial.LabelMap"))
     try:
-        found: Any = text_format.Parse(text, _label_map(), allow_unknown_field=True)
+        found: Any = text_format.Parse(text, message(), allow_unknown_field=True)
     except text_format.ParseError as error:
         raise DataError(f"{file} is not a label map: {error}") from error
     shown = all(item.display_name for item in found.item)
@@ -183,13 +186,6 @@ def _of_label_map(text: str, file: Path) -> dict[int, str]:
     if not names:
         raise DataError(f'{file} lists no classes; expected item {{ id: 1 name: "cat" }}')
     return names
-
-
-def _label_map() -> Any:
-    """Return an empty message of a label map, of a pool of its own."""
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(text_format.Parse(_LABEL_MAP, descriptor_pb2.FileDescriptorProto()))
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("perennial.LabelMap"))()
 
 
 def _add(names: dict[int, str], number: int, name: str, file: Path) -> None:
@@ -213,14 +209,11 @@ def _by_id(names: Mapping[int, str], file: Path, used: Sequence[int]) -> tuple[s
     return tuple(found[number] for number in range(len(found)))
 
 
-def classes(lists: Sequence[Path], texts: Texts, used: Sequence[int], *, whole: bool = True) -> tuple[str, ...]:
-    """The classes of records, of which all lists must say the same.
-
-    `whole`: these records are all of the data, and may settle how a list is meant.
-    """
+def classes(lists: Sequence[Path], texts: Texts, used: Sequence[int]) -> tuple[str, ...]:
+    """The classes of records, of which all lists must say the same."""
     if not lists:
         return _of_texts(texts, used)
-    (first, found), *others = ((file, read(file, used, whole=whole)) for file in lists)
+    (first, found), *others = ((file, read(file, used)) for file in lists)
     for file, names in others:
         if names != found:
             raise DataError(f"{file} lists other classes than {first.name}; remove the wrong one")

@@ -1,20 +1,21 @@
 """The rows of the tables that dataset.table names: the image, the label and the split of each.
 
 A cell that says that there is no label leaves its image out, with a count. What is not one label of one image
-is refused with its rows. With dataset.task multilabel, a cell may hold several labels, or none if it is empty.
+is refused with its rows. With dataset.task multilabel, a cell may hold several labels, split by
+dataset.table.separator or as a JSON list, or none if it is empty.
 """
 
 import json
 import logging
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from perennial.base.choices import Split, Task
 from perennial.base.config.data import TableConfig
 from perennial.base.errors import DataError, listed
-from perennial.data.datasets.own import several_labels, tables
+from perennial.data.datasets.own import tables
 from perennial.data.datasets.own.class_lists import class_name
 from perennial.data.datasets.own.foreign import Read
 from perennial.data.datasets.own.image_names import Images, folder_split
@@ -29,6 +30,9 @@ UNLABELLED = (
     "nan", "none", "null", "nil", "na", "n/a", "#n/a", "<na>", "?", "-", "undefined", "unlabeled", "unlabelled",
     "#ref!", "#name?", "#value!", "#div/0!", "#null!", "#num!",
 )  # fmt: skip
+LIST = re.compile(r"\[.*\]", re.DOTALL)
+STRONG, WEAK = r"[|;,]", r"[|;,/+&]|\s+and\s+|\s"  # what separates several labels, surely and perhaps
+SEPARATORS = ("|", ";", ",", "/", "+", "&", " and ", " ")
 Wrong = dict[str, list[str]]  # rows by what is wrong with them
 
 
@@ -74,7 +78,7 @@ def read(
     if any(wrong.values()):
         kinds = "".join(f"\n  {len(row)} {kind}: {listed(row, SHOWN)}" for kind, row in wrong.items() if row)
         if held or (not several and any(SEVERAL.search(kind) for kind, row in wrong.items() if row)):
-            kinds += f"\nFor several labels an image, {several_labels.option(held)}."
+            kinds += f"\nFor several labels an image, {option(held)}."
         raise DataError(f"{where}: the labels cannot be used:{kinds}\nCorrect the table, or move it away.")
     if table.separator and not any(table.separator in (each.cell or "") for each in found.values()):
         raise DataError(
@@ -207,7 +211,7 @@ def _is_wrong(
 def _of_cell(table: Table, cell: str, place: str, wrong: Wrong) -> list[str]:
     """The labels of a cell."""
     try:
-        labels = [class_name(each) for each in several_labels.of_cell(cell, table.separator)]
+        labels = [class_name(each) for each in of_cell(cell, table.separator)]
     except ValueError as error:
         wrong[f"cells that are {error}"].append(f"{place}: {cell!r:.80}")
         return []
@@ -234,7 +238,7 @@ def _note_several(
 ) -> list[str]:
     """Note cells that hold several labels where one is expected; returns them."""
     counts = Counter(label for each in found.values() for label in each.labels or ())
-    held = several_labels.among(counts, several_labels.STRONG if table.separator else several_labels.WEAK)
+    held = among(counts, STRONG if table.separator else WEAK)
     if several and table.separator is None:  # the elements of lists are labels, whatever they look like
         whole = {class_name(each.cell) for each in found.values() if each.cell is not None}
         held = [label for label in held if label in whole]
@@ -266,3 +270,51 @@ def _note_wrong(found: Mapping[str, Labelled], wrong: Wrong) -> None:
             if re.fullmatch(r"\{[^\[]*\}", label):
                 row = f"{each.place}: {name!r} is {label!r}"
                 wrong["values that are objects, not names of classes"].append(row)
+
+
+def of_cell(cell: str, separator: str | None) -> list[str]:
+    """The labels in a cell; without a separator, it is a JSON list or one label. ValueError: neither."""
+    if cell.startswith("["):
+        found = _json_list(cell)
+        if found is None and separator is None:
+            raise ValueError('no JSON lists of names, as in ["cat", "dog"]')
+        if found is not None and separator is not None:
+            raise ValueError(f"JSON lists, but dataset.table.separator is {separator!r}; set it to null")
+        if found is not None:
+            return found
+    parts = [cell] if separator is None else cell.split(separator)
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _json_list(cell: str) -> list[str] | None:
+    try:
+        found = json.loads(cell)
+    except (ValueError, RecursionError):
+        return None
+    return [str(each).strip() for each in found] if all(type(each) in {str, int} for each in found) else None
+
+
+def among(labels: Mapping[str, int], weak: str = WEAK) -> list[str]:
+    """Those values that hold several labels: lists, objects, and texts whose parts are labels, too."""
+    parts = {label: _parts(label, STRONG) for label in labels}
+    known = Counter(part for each in parts.values() for part in each)
+    found = []
+    for label in labels:
+        perhaps = _parts(label, weak)
+        structured = re.fullmatch(r"\[.*\]|\{.*\[.*\}", label, re.DOTALL) is not None
+        strong = len(parts[label]) > 1 and all(known[part] > 1 for part in parts[label])
+        strong |= re.search(r"[|;]", label) is not None and any(part in labels for part in parts[label])
+        if structured or strong or (len(perhaps) > 1 and all(part in labels for part in perhaps)):
+            found.append(label)
+    return found
+
+
+def _parts(label: str, separator: str) -> set[str]:
+    return {part.strip() for part in re.split(separator, label) if part.strip()}
+
+
+def option(cells: Iterable[str]) -> str:
+    """Say which keys allow several labels an image, for cells that hold them; null separates those of lists."""
+    texts = [cell for cell in cells if not LIST.fullmatch(cell)]
+    separator = next((mark for mark in SEPARATORS if any(mark in text for text in texts)), None)
+    return f"set dataset.task to multilabel and dataset.table.separator to {json.dumps(separator)}"

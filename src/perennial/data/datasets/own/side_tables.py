@@ -56,6 +56,12 @@ class SideTable:
         first = self.rows[0][1]
         return [value.strip() for value in first] if self.header else list(range(1, len(first) + 1))
 
+    @property
+    def plain(self) -> TableConfig:
+        """The table by its columns `file` and `label`, and perhaps `split`."""
+        split = "split" if "split" in self.columns else None
+        return TableConfig(path=self.path, file="file", label="label", split=split)
+
     def values(self, column: int) -> list[str]:
         """The values of a column."""
         return [row[column].strip() if column < len(row) else "" for _, row in self.body]
@@ -119,7 +125,7 @@ class SideTables:
 
     def plain(self) -> list[TableConfig]:
         """The tables that need no naming."""
-        return [tables.plain(each.path, each.rows) for each in self.tables if each.is_plain]
+        return [each.plain for each in self.tables if each.is_plain]
 
     def asked(self) -> str:
         """Ask for the columns of a table, if there is one."""
@@ -142,14 +148,14 @@ class SideTables:
         if found.table is None and (wrong := [why for why in self.others.values() if why]):
             raise DataError(f"{where}: {wrong[0]}; correct the table, or move it away")
         for each in self.tables:
-            plain = tables.add(tables.plain(each.path, each.rows).block)
-            use = "move these images away, and the table" if found.table is None else f"{ALL_ROWS}, {plain}"
+            plain = f"{ALL_ROWS}, {tables.add(each.plain.block)}"
+            use = "move these images away, and the table" if found.table is None else plain
             each.require_no_choice(["label"], use, where)
             _require_labels(each, classes, where)
             _require_splits(each, found, names, where)
 
 
-def read_all(tree: Tree, images: Tree, content: Read, named: str | None = None) -> SideTables:
+def read_all(tree: Tree, images: Tree, content: Read, named: str | None) -> SideTables:
     """Read the possible tables beside images, and one that is named; what cannot be read is no table."""
     index, kept, problems = Images(images), list[SideTable](), list[str]()
     others, splitting = dict[str, str](), list[str]()
@@ -229,10 +235,9 @@ def _require_labels(table: SideTable, classes: Mapping[str, str], where: Path) -
             if differing:
                 contradictions.append(_contradiction(what, differing, len(pairs), where))
             elif table.is_plain and table.columns[other] == "label":
-                plain = tables.plain(table.path, table.rows).block
                 raise DataError(
                     f"{where}: the class folders and {table.name!r} give different labels; to use it, "
-                    f"{tables.add(plain)}\nElse move it away."
+                    f"{tables.add(table.plain.block)}\nElse move it away."
                 )
     if contradictions and not _has_probabilities(table):
         raise contradictions[0]

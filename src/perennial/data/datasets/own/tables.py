@@ -79,7 +79,7 @@ def read(name: str, member: Member, content: Read) -> Rows:
     elif lower.endswith(".json"):
         rows = _of_json(_json(text, name), name)
     else:
-        rows = _of_lines(text, lower) or _of_csv(text, name)
+        rows = (_of_lines(text) if lower.endswith(".txt") else []) or _of_csv(text, name)
     if not rows:
         raise DataError(f"{name} is empty")
     return rows
@@ -110,10 +110,8 @@ def _of_csv(text: str, name: str) -> Rows:
         raise DataError(f"{name} line {reader.line_num} is not CSV: {error}") from error
 
 
-def _of_lines(text: str, lower: str) -> Rows:
+def _of_lines(text: str) -> Rows:
     """Read lines of a file and a label with blanks between; none if the text has other separators."""
-    if not lower.endswith(".txt"):
-        return []
     lines = [(number, line.strip()) for number, line in enumerate(io.StringIO(text, newline=None), 1)]
     lines = [(number, line) for number, line in lines if line]
     if not lines or any(mark in lines[0][1] for mark in DELIMITERS):
@@ -236,12 +234,6 @@ def of(table: TableConfig, name: str, rows: Rows, of_split: Split | None) -> Tab
         split=None if split is None else number(split), words=words, separator=table.separator,
         group=None if table.group is None else number(table.group), of_split=of_split,
     )  # fmt: skip
-
-
-def plain(name: str, rows: Rows) -> TableConfig:
-    """The table with columns `file` and `label`, and perhaps `split`."""
-    split = "split" if "split" in [value.strip() for value in rows[0][1]] else None
-    return TableConfig(path=name, file="file", label="label", split=split)
 
 
 def looks_like_split(name: str, values: Sequence[str]) -> bool:

@@ -15,7 +15,6 @@ from perennial.data.datasets.dataset import Examples
 from perennial.data.images import Image, png
 
 BATCH_ROWS = 512
-SPAN_ROWS = 8 * BATCH_ROWS  # rows read at once even if only some are needed
 UNSIGNED_BYTE = 0x08
 
 
@@ -30,13 +29,8 @@ class PixelTable:
 
     def read(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
         """Read the rows with these indices, [N, row_bytes]."""
-        first, span = int(rows.min()), int(np.ptp(rows)) + 1
-        if span > SPAN_ROWS:
-            shape = (self.rows, self.row_bytes)
-            return np.asarray(np.memmap(self.file, np.uint8, "r", self.offset, shape)[rows])
-        offset = self.offset + first * self.row_bytes
-        block = np.fromfile(self.file, np.uint8, span * self.row_bytes, offset=offset)
-        return block.reshape(span, self.row_bytes)[rows - first]
+        shape = (self.rows, self.row_bytes)
+        return np.asarray(np.memmap(self.file, np.uint8, "r", self.offset, shape)[rows])
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from perennial.data.datasets.dataset import Examples
 from perennial.data.datasets.readers import tar_images
 from perennial.data.images import Annotations, Box, Refused
 
+FIRST_LABEL = 1  # of the synsets; 0 is the background, as in slim
 VALIDATION_NAME = re.compile(r"ILSVRC2012_val_([0-9]{8})\.JPEG")
 
 
@@ -77,8 +78,8 @@ def _synsets(content: bytes, file: Path) -> dict[int, Synset]:
     return leaves
 
 
-def training(tar: Path, synsets: Sequence[Synset], first_label: int, boxes: Path | None) -> Examples:
-    """Read the images of all synsets; labels start at `first_label`."""
+def training(tar: Path, synsets: Sequence[Synset], boxes: Path) -> Examples:
+    """Read the images of all synsets."""
     inner = {member.name: member for member in archives.contents(tar) if not member.folder}
     expected = {f"{synset.wnid}.tar" for synset in synsets}
     if wrong := sorted(expected ^ inner.keys()):
@@ -95,14 +96,12 @@ def training(tar: Path, synsets: Sequence[Synset], first_label: int, boxes: Path
                 f"{tar}/{synset.wnid}.tar holds {len(found)} images, expected {synset.images} by meta.mat"
             )
         members += found
-    labels = np.repeat(np.arange(len(synsets)), [synset.images for synset in synsets]) + first_label
-    return _examples(tar, members, labels, synsets, first_label, boxes)
+    owners = np.repeat(np.arange(len(synsets)), [synset.images for synset in synsets])
+    return _examples(tar, members, owners, synsets, boxes)
 
 
-def validation(
-    tar: Path, truth: NDArray[np.int64], synsets: Sequence[Synset], first_label: int, boxes: Path | None
-) -> Examples:
-    """Read the validation images, with labels from the development kit; labels start at `first_label`."""
+def validation(tar: Path, truth: NDArray[np.int64], synsets: Sequence[Synset], boxes: Path) -> Examples:
+    """Read the validation images, with labels from the development kit."""
     members = [member for member in archives.contents(tar) if not member.folder]
     for number, member in enumerate(members, 1):
         found = VALIDATION_NAME.fullmatch(member.file_name)
@@ -110,14 +109,14 @@ def validation(
             raise DataError(f"{tar}: found {member.name!r}, expected ILSVRC2012_val_{number:08d}.JPEG")
     if len(members) != len(truth):
         raise DataError(f"{tar} holds {len(members)} images, but the development kit labels {len(truth)}")
-    return _examples(tar, members, truth + first_label, synsets, first_label, boxes)
+    return _examples(tar, members, truth, synsets, boxes)
 
 
 @dataclass(frozen=True)
 class _Annotate:
     """Annotations of an example: the words of its synset and, if there is an XML file, its boxes."""
 
-    tar: Path | None
+    tar: Path
     spans: NDArray[np.int64]  # [N, 2], offset and bytes of the XML file, 0 bytes if there is none
     synsets: Sequence[Synset]
     wnids: frozenset[str]
@@ -125,7 +124,7 @@ class _Annotate:
 
     def __call__(self, index: int) -> Annotations:
         synset, (offset, size) = self.synsets[self.indices[index]], self.spans[index].tolist()
-        if self.tar is None or not size:
+        if not size:
             return Annotations(text=synset.words)
         content = archives.content(self.tar, Member(f"{synset.wnid}/*.xml", offset, size))
         return Annotations(text=synset.words, boxes=tuple(boxes(content, synset.wnid, self.wnids)))
@@ -157,24 +156,23 @@ def boxes(content: bytes, own: str, wnids: Collection[str]) -> list[Box]:
 def _examples(
     tar: Path,
     members: Sequence[Member],
-    labels: NDArray[np.int64],
+    owners: NDArray[np.int64],  # [N], index of the synset of each
     synsets: Sequence[Synset],
-    first_label: int,
-    boxes: Path | None,
+    boxes: Path,
 ) -> Examples:
     order = tar_images.order([member.file_name for member in members])
-    ordered, chosen = [members[index] for index in order], labels[order]
+    ordered, chosen = [members[index] for index in order], owners[order]
     files, names = _xml_files(boxes), tuple(member.file_name for member in ordered)
     xml = [files.get(name.removesuffix(".JPEG"), (0, 0)) for name in names]
     spans = np.array(xml, np.int64).reshape(-1, 2)
     wnids = frozenset(synset.wnid for synset in synsets)
-    annotate = _Annotate(boxes, spans, tuple(synsets), wnids, chosen - first_label)
-    return tar_images.examples(tar, ordered, names, chosen, annotate=annotate)
+    annotate = _Annotate(boxes, spans, tuple(synsets), wnids, chosen)
+    return tar_images.examples(tar, ordered, names, chosen + FIRST_LABEL, annotate=annotate)
 
 
-def _xml_files(tar: Path | None) -> Mapping[str, tuple[int, int]]:
-    """Return the offset and size of each XML file, by its name without extension."""
-    if tar is None:
+def _xml_files(tar: Path) -> Mapping[str, tuple[int, int]]:
+    """Return the offset and size of each XML file, by its name without extension; none without the archive."""
+    if not tar.is_file():
         return {}
     members = (member for member in archives.contents(tar) if member.name.endswith(".xml"))
     return {member.file_name.removesuffix(".xml"): (member.offset, member.size) for member in members}

@@ -30,12 +30,13 @@ from perennial.base.choices import Task
 from perennial.base.errors import DataError, listed
 from perennial.base.project import pins
 from perennial.data import archives
+from perennial.data.datasets import image_folder
 from perennial.data.datasets.dataset import CHOSEN, DRAWN, TESTED, Examples, Images, Source
-from perennial.data.datasets.own import label_table, several_labels
+from perennial.data.datasets.own import label_table
 from perennial.data.datasets.own.class_lists import class_name, decoded_text
 from perennial.data.datasets.own.names import require_classes
 from perennial.data.datasets.own.split_folders import Item
-from perennial.data.datasets.readers import class_folders, tfrecords
+from perennial.data.datasets.readers import tfrecords
 from perennial.data.images import BadImage, Image, accept
 
 TABLE = pins.LABELS
@@ -73,7 +74,7 @@ class Label:
     @property
     def labels(self) -> list[str]:
         """The labels of a row of a data set with several an image."""
-        return several_labels.of_cell(self.class_, None)
+        return label_table.of_cell(self.class_, None)
 
     @property
     def measures(self) -> bool:
@@ -227,28 +228,27 @@ def join(source: Source, tar: Path) -> Source:
     if new:
         _require_names(classes, new, source.task)
     number = {name: label for label, name in enumerate(classes)}
+    empty = ("",) * len(source.columns)  # of a split without further columns; the new one is empty, too
     items = [
         Item(
-            f"{FOLDER}/{Path(there[name].name).name}",
+            f"{FOLDER}/{there[name].file_name}",
             tuple(sorted(number[label] for label in given[name])),
             there[name],
-            (each.reason,),
+            (*empty, each.reason),
         )
         for name, each in used.items()
     ]
     several = source.task == "multilabel"
     if several:
         source = replace(source, splits=tfrecords.with_columns(source.splits, len(classes)))
-    added = class_folders.examples(tar, items, "", len(classes) if several else 0)
+    added = image_folder.examples(tar, items, "", len(classes) if several else 0)
     rows = [used[Path(name).stem] for name in added.names]
     drawn = np.where([each.split == "test" for each in rows], TESTED, DRAWN)
     kinds = np.where([each.measures for each in rows], drawn, CHOSEN).astype(np.uint8)
-    empty = ("",) * len(source.columns)  # of a split without further columns; the new one is empty, too
     splits = {
         split: replace(own, further=tuple((*row, "") for row in own.further or (empty,) * len(own.labels)))
         for split, own in source.splits.items()
     }
-    added = replace(added, further=tuple((*("",) * len(source.columns), *each) for each in added.further))
     splits["train"] = _together(splits["train"], replace(added, kinds=kinds))
     return replace(source, classes=classes, splits=splits, columns=(*source.columns, COLUMN))
 
@@ -265,7 +265,7 @@ def _labels(row: Label, task: Task) -> list[str]:
 def _require_names(classes: Sequence[str], new: Sequence[str], task: Task) -> None:
     """Check that new classes are no other spelling of one, no word for none, and not several classes."""
     require_classes(classes, TABLE)
-    several = several_labels.among(dict.fromkeys(classes, 1)) if task == "multiclass" else []
+    several = label_table.among(dict.fromkeys(classes, 1)) if task == "multiclass" else []
     for name in new:
         if name.casefold() in label_table.UNLABELLED:
             raise DataError(f"{TABLE}: {name!r} is a word for no class; leave the class of its rows empty")

@@ -30,7 +30,7 @@ TEXT_KEY, OBJECTS = "image/class/text", "image/object/"
 KEYS_SHOWN = 20
 
 
-def examples(shards: Sequence[Path], texts: Texts | None = None, task: Task = "multiclass") -> Examples:
+def examples(shards: Sequence[Path], texts: Texts, task: Task) -> Examples:
     """Read examples from the records in files, in file order; add what they say of their labels to `texts`.
 
     Several labels have as many columns as the largest needs; see `with_columns`.
@@ -43,7 +43,7 @@ def examples(shards: Sequence[Path], texts: Texts | None = None, task: Task = "m
         if fault is not None:
             where = f"{file} record {len(found)} at byte {fault.offset}"
             raise DataError(f"{where}: {fault.message} [{fault.code}]")
-        labels += _labels(file, found, {} if texts is None else texts, task)
+        labels += _labels(file, found, texts, task)
         spans.append(np.column_stack((np.full(len(found), number, np.uint64), found)))
     places = np.concatenate(spans)
     columns = 1 + max((each[-1] for each in labels if each), default=0) if task == "multilabel" else 0
