@@ -15,7 +15,7 @@ from support.checkout import Checkout
 from perennial.base.dvc import dvc_digests, dvc_lock
 
 DIGITS = Path(sklearn.__file__).parent / "datasets" / "data" / "digits.csv.gz"
-CODE = "src/perennial/data/downloads/http.py"
+CODE = "src/perennial/data/downloads/fetch.py"
 NOTHING = "nothing was recorded, and the result is kept: set it back and run again"
 
 

@@ -11,17 +11,11 @@ from perennial.base.errors import ConfigError
 from perennial.base.stage_state import outputs
 from perennial.data import datasets
 from perennial.data.datasets.dataset import Dataset
+from perennial.data.downloads import spec as specs
 from perennial.data.downloads.connection import credentials_for
 from perennial.data.downloads.fetch import Fetcher
 from perennial.data.downloads.partial import disk_errors
-from perennial.data.downloads.spec import (
-    LIMITS,
-    FileSpec,
-    TransferLimits,
-    public_url,
-    record_digest,
-    recorded_digest,
-)
+from perennial.data.downloads.spec import LIMITS, FileSpec, TransferLimits
 from perennial.data.sources.pin import collect_labels, collect_source
 
 MADE = "made.txt"  # the only raw file of a data set without files: the records name their source
@@ -67,16 +61,15 @@ def _fetched(config: Config, dataset: Dataset, limits: TransferLimits) -> list[P
     if config.dataset.digests == "pinned":
         return fetcher.fetch_all([FileSpec(**asdict(file)) for file in dataset.files])
     digests = config.paths.digests
-    urls = {file.name: public_url(mirrors[0] + file.name) for file in dataset.files}
-    specs = [
-        FileSpec(name=file.name, sha256=recorded_digest(digests, urls[file.name])) for file in dataset.files
-    ]
+    urls = {file.name: specs.public_url(mirrors[0] + file.name) for file in dataset.files}
+    recorded = specs.recorded_digests(digests)
+    wanted = [FileSpec(name=name, sha256=recorded.get(url)) for name, url in urls.items()]
 
     def record(file: Path) -> None:
-        if recorded_digest(digests, urls[file.name]) is None:
-            record_digest(digests, urls[file.name], files.sha256(file))
+        if urls[file.name] not in recorded:
+            specs.record_digest(digests, urls[file.name], files.sha256(file))
 
-    return fetcher.fetch_all(specs, record)
+    return fetcher.fetch_all(wanted, record)
 
 
 def _link(file: Path, target: Path) -> None:

@@ -9,7 +9,7 @@ from perennial.data.downloads.fetch import Fetcher
 from perennial.data.downloads.spec import FileSpec
 
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["downloads.client"])
+PROCESSES.set_forkserver_preload(["data.downloads.client"])
 
 
 def start(spec: FileSpec, url: str, folder: Path, barrier=None):

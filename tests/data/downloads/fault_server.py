@@ -180,8 +180,3 @@ def drip_chunk_size(handler):
     handler.wfile.write(b"1;")
     while not handler.server.open.wait(0.05):
         handler.wfile.write(b"x")
-
-
-def stall(count):
-    """Sends so many bytes and nothing more, the connection open."""
-    return gated(count)

@@ -9,7 +9,7 @@ from data.downloads.fault_server import CONTENT, OTHER, chunked, cut, honest, sh
 
 from perennial.data.downloads.spec import FileSpec
 
-POINTS = random.Random(2).sample(range(1, len(CONTENT)), 20)
+POINTS = random.Random(2).sample(range(1, len(CONTENT)), 8)
 
 
 @pytest.mark.parametrize("count", POINTS)

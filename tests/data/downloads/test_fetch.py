@@ -1,6 +1,9 @@
-"""All files of a data set: files put there by hand, errors that list missing files."""
+"""All files of a data set: files put there by hand, errors that list missing files, and several processes."""
+
+import fcntl
 
 import pytest
+from data.downloads import client
 from data.downloads.conftest import QUICK
 from data.downloads.fault_server import CONTENT, OTHER, by_name, honest, sha256, status
 
@@ -29,11 +32,11 @@ def refusal(fetched, **changes):
     return refused.value
 
 
-def test_on_file_is_called_after_each_file(fetched, server):
+def test_on_file_is_called_after_each_file_and_the_error_does_not_list_a_present_one(fetched, server):
     arrived = []
     del server.content["b.bin"]
-    refusal(fetched, on_file=lambda file: arrived.append(file.name))
-    assert arrived == ["a.bin"]
+    error = str(refusal(fetched, on_file=lambda file: arrived.append(file.name)))
+    assert (arrived, "\n  a.bin (" in error, "\n  b.bin (" in error) == (["a.bin"], False, True)
 
 
 def test_the_error_lists_every_missing_file_and_where_it_goes(fetched, server, tmp_path):
@@ -47,25 +50,11 @@ def test_the_error_lists_every_missing_file_and_where_it_goes(fetched, server, t
     ) in error
 
 
-def test_the_error_does_not_list_a_present_file(fetched, server):
-    del server.content["b.bin"]
-    error = str(refusal(fetched))
-    assert ("\n  a.bin (" in error, "\n  b.bin (" in error) == (False, True)
-
-
 def test_the_error_names_every_mirror_without_its_password(fetched, server):
     server.content.clear()
     mirrors = (server.url.replace("//", "//user:hush@"), "http://127.0.0.1:1/")
     error = str(refusal(fetched, mirrors=mirrors))
     assert (f"(from {server.url}, http://127.0.0.1:1/)" in error, "hush" in error) == (True, False)
-
-
-def test_files_placed_as_the_error_requests_are_accepted(fetched, server, tmp_path):
-    server.plan = [status(503)]
-    refusal(fetched)
-    for name in ("a.bin", "b.bin"):
-        (tmp_path / name).write_bytes(CONTENTS[name])
-    assert fetched() == ["a.bin", "b.bin"]
 
 
 @pytest.mark.parametrize(
@@ -93,3 +82,22 @@ def test_a_file_without_a_digest_is_fetched_although_one_is_present(fetched, ser
     (tmp_path / "a.bin").write_bytes(b"of another origin")
     fetched(specs=(FileSpec(name="a.bin"),))
     assert (tmp_path / "a.bin").read_bytes() == CONTENT
+
+
+def test_four_processes_download_once(fetching, server):
+    barrier = client.PROCESSES.Barrier(4)
+    processes = [client.start(fetching.spec, server.url, fetching.folder, barrier) for _ in range(4)]
+    for process in processes:
+        process.join(600)
+    assert [process.exitcode for process in processes] == [0] * 4
+    assert (len(server.asked), fetching.file.read_bytes()) == (1, CONTENT)
+
+
+def test_a_lock_that_is_never_released_is_reported(fetching, server):
+    fetching.folder.mkdir()
+    fetching.limit(total_s=0.3)
+    with fetching.file.with_name("file.bin.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(PerennialError, match=r"file\.bin\.lock"):
+            fetching()
+    assert server.asked == []

@@ -4,11 +4,8 @@ import os
 import pty
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-
-import perennial
 
 SHOWN = """
 from perennial.data.downloads.progress_bar import progress_bar
@@ -18,32 +15,25 @@ print("done")
 """
 
 
-@pytest.fixture
-def environment():
-    return {
-        **os.environ,
-        "PYTHONPATH": str(Path(perennial.__file__).parents[1]),
-        "TERM": "xterm",
-        "COLUMNS": "99",
-    }
+def show(stderr, **environment):
+    """Run a program with a progress bar; what it printed, and wrote to a pipe as its error stream."""
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "99"} | environment
+    program = [sys.executable, "-c", SHOWN]
+    done = subprocess.run(program, env=environment, stdout=subprocess.PIPE, stderr=stderr, check=True)
+    return done.stdout, done.stderr
 
 
-def test_a_terminal_shows_bytes_and_speed(environment):
+def test_a_terminal_shows_bytes_and_speed():
     main, terminal = pty.openpty()
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", SHOWN], env=environment, stdout=subprocess.PIPE, stderr=terminal, check=True
-        )
+        assert show(terminal) == (b"done\n", None)
         shown = os.read(main, 1 << 16).decode()
     finally:
         os.close(main)
         os.close(terminal)
-    assert ("images.gz" in shown, "3.0/9.0 MB" in shown, done.stdout) == (True, True, b"done\n")
+    assert ("images.gz" in shown, "3.0/9.0 MB" in shown) == (True, True)
 
 
 @pytest.mark.parametrize("forced", [{}, {"FORCE_COLOR": "1"}])
-def test_a_file_or_a_pipe_shows_nothing(environment, forced):
-    done = subprocess.run(
-        [sys.executable, "-c", SHOWN], env={**environment, **forced}, capture_output=True, check=True
-    )
-    assert done.stderr == b""
+def test_a_file_or_a_pipe_shows_nothing(forced):
+    assert show(subprocess.PIPE, **forced) == (b"done\n", b"")

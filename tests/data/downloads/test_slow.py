@@ -3,10 +3,10 @@
 import socket
 
 import pytest
-from data.downloads.fault_server import CONTENT, drip_body, drip_chunk_size, drip_head, hang, honest, stall
+from data.downloads.fault_server import CONTENT, drip_body, drip_chunk_size, drip_head, gated, hang, honest
 
 
-@pytest.mark.parametrize("fault", [drip_head, drip_body, drip_chunk_size, hang, stall(1000)])
+@pytest.mark.parametrize("fault", [drip_head, drip_body, drip_chunk_size, hang, gated(1000)])
 def test_a_slow_server_fails_at_the_deadline(fetching, server, fault):
     server.plan = [fault]
     fetching.limit(total_s=0.2)
@@ -14,7 +14,7 @@ def test_a_slow_server_fails_at_the_deadline(fetching, server, fault):
     assert (error.temporary, "limit of 0.2 s" in str(error)) == (True, True)
 
 
-@pytest.mark.parametrize("fault", [drip_chunk_size, hang, stall(1000)])
+@pytest.mark.parametrize("fault", [drip_chunk_size, hang, gated(1000)])
 def test_a_stalled_server_times_out_and_is_tried_again(fetching, server, fault):
     server.plan = [fault, honest]
     fetching.limit(connect_s=0.2, stall_s=0.4, tries=100)  # a busy machine may stall, too

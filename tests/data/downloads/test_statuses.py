@@ -1,4 +1,4 @@
-"""Responses without the file, and how often they are retried."""
+"""Responses without the file: how often they are retried, and which redirects are followed."""
 
 import logging
 import re
@@ -7,7 +7,7 @@ import time
 from email.utils import formatdate
 
 import pytest
-from data.downloads.fault_server import CONTENT, cut, hang, honest, status
+from data.downloads.fault_server import CONTENT, cut, hang, honest, redirect, status
 
 
 @pytest.mark.parametrize(
@@ -22,11 +22,9 @@ def test_a_permanent_status_is_requested_once_and_a_temporary_one_three_times(fe
 
 
 @pytest.mark.parametrize("code", [206, 408, 425, 429, 500, 502, 503, 504])
-@pytest.mark.parametrize("failures", [1, 2])
-def test_a_temporary_status_is_retried(fetching, server, code, failures):
-    server.plan = [*[status(code)] * failures, honest]
-    assert fetching().read_bytes() == CONTENT
-    assert len(server.asked) == failures + 1
+def test_a_temporary_status_is_retried(fetching, server, code):
+    server.plan = [status(code), status(code), honest]
+    assert (fetching().read_bytes(), len(server.asked)) == (CONTENT, 3)
 
 
 @pytest.mark.parametrize(("code", "tries"), [(socket.EAI_NONAME, 1), (socket.EAI_AGAIN, 3)])
@@ -103,3 +101,40 @@ def test_a_mirror_is_not_asked_after_the_deadline(fetching, server, start):
     fetching.limit(total_s=0.3)
     error = fetching.refusal()
     assert (other.asked, "not tried" in str(error), error.temporary) == ([], True, True)
+
+
+@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
+def test_a_redirect_to_another_server_is_followed(fetching, server, start, code):
+    server.plan = [redirect(f"{start().url}elsewhere", code)]
+    assert fetching().read_bytes() == CONTENT
+
+
+def test_a_redirect_loop_fails(fetching, server):
+    server.plan = [redirect("/again")]
+    error = fetching.refusal()
+    assert (error.temporary, len(server.asked)) == (False, 6)
+
+
+REFUSED = {
+    "file:///etc/passwd": "file://", "ftp://ftp.example.org/file": "ftp://ftp.example.org",
+    "http://169.254.169.254/latest/meta-data/": "http://169.254.169.254",
+    "http://0xA9FEA9FE/": "169.254.169.254", "http://2852039166/": "169.254.169.254",
+    "http://[::ffff:169.254.169.254]/": "169.254.169.254", "http://[fe80::1]/": "fe80::1",
+    "http://0.0.0.0/": "http://0.0.0.0", "http://[::]/": "::", "//169.254.1.2/": "http://169.254.1.2",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("target", "named"), REFUSED.items(), ids=REFUSED)
+def test_an_unsafe_redirect_is_refused_and_its_host_named(fetching, server, target, named):
+    server.plan = [redirect(target)]
+    error = fetching.refusal()
+    assert (f"redirect to {target.partition(':')[0] if ':' in target[:6] else 'http'}" in str(error)) is True
+    assert named in str(error)
+    assert "refused" in str(error)
+    assert (error.temporary, len(server.asked)) == (False, 1)
+
+
+@pytest.mark.parametrize("location", ["data:text/plain,x", "http://a:port/", "http://[1::2::3]/", None])
+def test_a_redirect_to_nowhere_is_refused(fetching, server, location):
+    server.plan = [status(302, Location=location)]
+    assert not fetching.refusal().temporary

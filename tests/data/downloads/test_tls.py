@@ -76,10 +76,6 @@ def trusted(secure, server, tmp_path, monkeypatch):
     return secure
 
 
-def test_a_certificate_that_the_environment_trusts_is_accepted(trusted):
-    assert trusted().read_bytes() == CONTENT
-
-
 def test_a_redirect_from_https_to_http_is_not_followed(trusted, server, start):
     plain = start()
     server.plan = [redirect(plain.url)]

@@ -52,23 +52,10 @@ def test_a_folder_means_the_checkpoint_that_it_calls_the_newest(workspace, copie
     assert copied(folder)["slim.ckpt.index"] == "model.ckpt-9.index"
 
 
-def test_a_folder_with_a_single_checkpoint_needs_no_state(workspace, copied):
-    assert (
-        copied(write(workspace / "unpacked", "mobilenet_v1.ckpt"))["slim.ckpt.index"]
-        == "mobilenet_v1.ckpt.index"
-    )
-
-
 @pytest.mark.parametrize("state", [None, 'model_checkpoint_path: "/ema/model-540000"'])
 def test_a_checkpoint_needs_no_ckpt_in_its_name(workspace, copied, state):
     folder = write(workspace / "ema", "model-540000", state=state)
     assert copied(folder) == copied(folder / "model-540000")
-
-
-def test_a_name_without_its_number_is_answered_with_those_that_are_there(workspace, copied):
-    folder = write(workspace / "train_dir", "model.ckpt-10", "model.ckpt-9")
-    with pytest.raises(ConfigError, match=r"ckpt does not exist; .*train_dir has model.ckpt-10, model.ckpt-9"):
-        copied(folder / "model.ckpt")
 
 
 @pytest.mark.parametrize("path", ["s3://bucket/model.ckpt-8", "https://example.org/inception_v1.tar.gz"])
@@ -84,21 +71,21 @@ def test_the_single_file_of_old_versions_is_taken_from_its_folder_too(workspace,
     assert copied(folder) == copied(folder / "inception_v3.ckpt") == {"slim.ckpt": "old"}
 
 
-def test_several_checkpoints_without_a_state_are_a_question(workspace, copied):
-    folder = write(workspace / "train_dir", "model.ckpt-10", "model.ckpt-9")
-    with pytest.raises(ConfigError, match=r"has several checkpoints; name one: model\.ckpt-10, model\.ckpt-9"):
-        copied(folder)
-
-
 @pytest.mark.parametrize(
-    ("state", "named"), [('model_checkpoint_path: "model.ckpt-11"\n', "model.ckpt-11"), ("", "no checkpoint")]
+    ("name", "state", "message"),
+    [
+        ("model.ckpt", None, "ckpt does not exist; .*train_dir has model.ckpt-10, model.ckpt-9"),
+        ("", None, "has several checkpoints; name one: model.ckpt-10, model.ckpt-9"),
+        ("", 'model_checkpoint_path: "model.ckpt-11"\n', "checkpoint names model.ckpt-11, which .* has not"),
+        ("", "", "checkpoint names no checkpoint, which .* has not; name one: model.ckpt-10"),
+    ],
 )
-def test_a_state_that_names_a_missing_checkpoint_is_refused(workspace, copied, state, named):
-    folder = write(workspace / "train_dir", "model.ckpt-10", state=state)
-    with pytest.raises(
-        ConfigError, match=f"checkpoint names {named}, which .* has not; name one: model.ckpt-10"
-    ):
-        copied(folder)
+def test_what_names_no_single_checkpoint_is_answered_with_those_that_are_there(
+    workspace, copied, name, state, message
+):
+    folder = write(workspace / "train_dir", "model.ckpt-10", "model.ckpt-9", state=state)
+    with pytest.raises(ConfigError, match=message):
+        copied(folder / name)
 
 
 @pytest.mark.parametrize(

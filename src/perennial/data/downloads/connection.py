@@ -16,7 +16,7 @@ from email.utils import parsedate_to_datetime
 from functools import cache
 from pathlib import Path
 from queue import Empty, Full, Queue
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from perennial.base import retries
@@ -30,12 +30,12 @@ USER, PASSWORD = "PERENNIAL_BASE_URL_USER", "PERENNIAL_BASE_URL_PASSWORD"
 CREDENTIALS_HINT = (
     f"set {USER} and {PASSWORD}, or add the host to the netrc file (~/.netrc, or the one that NETRC names)"
 )
+HEADERS = {"Accept-Encoding": "identity"}
 REDIRECTS = {301, 302, 303, 307, 308}
 CHUNKS_AHEAD = 16  # of up to 64 KiB, by which the network may be ahead of the disk
 POLL_S = 0.1
 # A retry gets the same answer; not so with EAI_AGAIN.
 UNKNOWN_HOST = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
-Kind = TypeVar("Kind", bound=BaseException)
 
 
 def credentials_for(base_url: str) -> tuple[str, str] | None:
@@ -257,6 +257,12 @@ def status_failure(status: int, headers: Mapping[str, str]) -> Failure:
     return PermanentFailure(f"HTTP {status}")
 
 
+def content_length(headers: Mapping[str, str]) -> int | None:
+    """The size that the server announces, in bytes; None where it announces none."""
+    value = headers.get("Content-Length", "")
+    return int(value) if re.fullmatch("[0-9]{1,18}", value) else None
+
+
 def _retry_after_s(value: str) -> float:
     """Seconds from a Retry-After header, given as a number or a date; 0 for anything else."""
     if re.fullmatch("[0-9]{1,9}", value.strip()):
@@ -272,13 +278,16 @@ def _failure(error: Exception) -> Failure | None:
     import httpx  # noqa: PLC0415
 
     reason = redacted(str(error)) or type(error).__name__
-    unknown = _cause(error, socket.gaierror)
-    if unknown is not None and unknown.errno in UNKNOWN_HOST:
-        return PermanentFailure("the host is not known: the address is wrong, or there is no network")
-    if certificate := _cause(error, ssl.SSLCertVerificationError):
-        message = redacted(certificate.verify_message)
-        clock = f" (clock of this machine: {datetime.now(UTC):%Y-%m-%d %H:%M} UTC)"
-        return PermanentFailure(f"TLS: {message}{clock if re.search('expired|not yet valid', message) else ''}")
+    cause: BaseException | None = error
+    while cause is not None:  # those too that the client hides
+        if isinstance(cause, socket.gaierror) and cause.errno in UNKNOWN_HOST:
+            return PermanentFailure("the host is not known: the address is wrong, or there is no network")
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            message, clock = redacted(cause.verify_message), ""
+            if re.search("expired|not yet valid", message):
+                clock = f" (clock of this machine: {datetime.now(UTC):%Y-%m-%d %H:%M} UTC)"
+            return PermanentFailure(f"TLS: {message}{clock}")
+        cause = cause.__cause__ or cause.__context__
     if isinstance(error, httpx.ProxyError) and re.match("4[0-9][0-9]", reason):
         return PermanentFailure(f"the proxy responded {reason}")
     # The client parses the target of a redirect even when it does not follow it.
@@ -289,10 +298,3 @@ def _failure(error: Exception) -> Failure | None:
     if isinstance(error, httpx.TimeoutException):
         reason = type(error).__name__
     return TemporaryFailure(reason) if isinstance(error, httpx.TransportError) else None
-
-
-def _cause(error: BaseException | None, kind: type[Kind]) -> Kind | None:
-    """The first error of a kind in the chain of causes."""
-    while error is not None and not isinstance(error, kind):
-        error = error.__cause__ or error.__context__
-    return error

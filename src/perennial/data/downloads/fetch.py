@@ -3,29 +3,18 @@
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
 from perennial.base.errors import DataError, PerennialError
 from perennial.base.processes import locks
+from perennial.data.downloads import spec as specs
 from perennial.data.downloads.connection import Client
-from perennial.data.downloads.http import Download
-from perennial.data.downloads.partial import Partial, disk_errors
-from perennial.data.downloads.spec import (
-    LIMITS,
-    Failure,
-    FileSpec,
-    TemporaryFailure,
-    TransferLimits,
-    WrongBytes,
-    file_mismatch,
-    is_verified,
-    public_url,
-    unexpected_start,
-)
+from perennial.data.downloads.partial import Download, Partial, disk_errors
+from perennial.data.downloads.spec import Failure, FileSpec, TemporaryFailure, TransferLimits, WrongBytes
 
 log = logging.getLogger(__name__)
 
@@ -44,21 +33,21 @@ class Fetcher:
 
     mirrors: Sequence[str]
     folder: Path
-    limits: TransferLimits = LIMITS
+    limits: TransferLimits = specs.LIMITS
     credentials: tuple[str, str] | None = None  # user, password
 
     def fetch_all(
-        self, specs: Sequence[FileSpec], on_file: Callable[[Path], None] = lambda _: None
+        self, wanted: Sequence[FileSpec], on_file: Callable[[Path], None] = lambda _: None
     ) -> list[Path]:
         """Return the files of a data set; `on_file` is called after each."""
         fetched = []
-        for spec in specs:
+        for spec in wanted:
             try:
                 fetched.append(self.fetch(spec))
             except Unavailable as error:
                 kind = PerennialError if error.temporary else DataError
                 raise kind(
-                    f"{spec.name} is not available:{error}\nNothing was replaced.{self._by_hand(specs)}"
+                    f"{spec.name} is not available:{error}\nNothing was replaced.{self._by_hand(wanted)}"
                 ) from error
             on_file(fetched[-1])
         return fetched
@@ -67,12 +56,15 @@ class Fetcher:
         """Return the verified file: the present one, or a download."""
         file = self.folder / spec.name
         # First without the lock: the folder may be read-only.
-        if not is_verified(file, spec):
+        if not specs.is_verified(file, spec):
             with disk_errors(self.folder):
                 self.folder.mkdir(parents=True, exist_ok=True)
-            with _lock(file, self.limits.total_s):
+            lock, busy = self.folder / f"{spec.name}.lock", f"another process downloads {spec.name}"
+            with ExitStack() as stack:
+                with disk_errors(lock):
+                    stack.enter_context(locks.held(lock, "download", busy=busy, timeout_s=self.limits.total_s))
                 # Another process may have fetched it meanwhile.
-                if not is_verified(file, spec):
+                if not specs.is_verified(file, spec):
                     self._fetch(spec, file)
                     return file
         log.info("%s already downloaded and verified, %d bytes", file, file.stat().st_size)
@@ -83,13 +75,13 @@ class Fetcher:
         deadline_s = started + self.limits.total_s
         client = Client(limits=self.limits, deadline_s=deadline_s, credentials=self.credentials)
         failures, temporary, retries = [], False, 0
-        present = file_mismatch(file, spec) if file.exists() else None
+        present = specs.file_mismatch(file, spec) if file.exists() else None
         if present:
             failures.append(f"{file}: {present}; the file was not changed and not used")
-        with Partial(self.folder, spec.name) as partial:
+        with closing(Partial(self.folder, spec.name)) as partial:
             for mirror in self.mirrors:
                 download = Download(spec=spec, url=mirror + spec.name, partial=partial, client=client)
-                url = public_url(download.url)
+                url = specs.public_url(download.url)
                 try:
                     retries += _download_verified(download)
                 except Failure as failure:
@@ -112,37 +104,28 @@ class Fetcher:
         # A retry does not help against a wrong file that was added manually.
         raise Unavailable(failures, temporary=temporary and present is None)
 
-    def _by_hand(self, specs: Sequence[FileSpec]) -> str:
+    def _by_hand(self, wanted: Sequence[FileSpec]) -> str:
         """Instructions for a machine without a network."""
-        missing = [spec for spec in specs if not is_verified(self.folder / spec.name, spec)]
+        missing = [spec for spec in wanted if not specs.is_verified(self.folder / spec.name, spec)]
         if not all(spec.digest for spec in missing):
             return ""  # without a digest, a file put there by hand is not accepted
         listed = "".join(f"\n  {spec}" for spec in missing)
-        sources, folder = ", ".join(map(public_url, self.mirrors)), self.folder.absolute()
+        sources, folder = ", ".join(map(specs.public_url, self.mirrors)), self.folder.absolute()
         return f" Without a network, put into {folder}{listed}\n(from {sources}) and run this again."
-
-
-@contextmanager
-def _lock(file: Path, timeout_s: float) -> Iterator[None]:
-    """Hold `<name>.lock` beside a file: one process at a time downloads it."""
-    lock = file.with_name(f"{file.name}.lock")
-    with ExitStack() as stack:
-        with disk_errors(lock):
-            busy = f"another process downloads {file.name}"
-            stack.enter_context(locks.held(lock, "download", busy=busy, timeout_s=timeout_s))
-        yield
 
 
 def _download_verified(download: Download) -> int:
     """Download and verify a file; returns the number of retries."""
     partial = download.partial
     retries = _download(download)
-    wrong = file_mismatch(partial.file, download.spec)
+    wrong = specs.file_mismatch(partial.file, download.spec)
     if wrong and partial.resumed_from is not None:
-        log.warning("%s, after resuming: %s; restarting from the first byte", public_url(download.url), wrong)
+        log.warning(
+            "%s, after resuming: %s; restarting from the first byte", specs.public_url(download.url), wrong
+        )
         partial.discard()
         retries += 1 + _download(download)
-        wrong = file_mismatch(partial.file, download.spec)
+        wrong = specs.file_mismatch(partial.file, download.spec)
     if wrong:
         raise _rejected(partial, wrong)
     return retries
@@ -162,7 +145,7 @@ def _download(download: Download) -> int:
         try:
             download.attempt()
         except WrongBytes as wrong:
-            raise _rejected(partial, f"{wrong}{unexpected_start(partial.file)}") from wrong
+            raise _rejected(partial, f"{wrong}{specs.unexpected_start(partial.file)}") from wrong
         except TemporaryFailure as failure:
             progressed = partial.received_bytes - received >= limits.progress_bytes
             fruitless = 0 if progressed else fruitless + 1
@@ -172,7 +155,7 @@ def _download(download: Download) -> int:
             if fruitless >= limits.tries or pause_s >= client.left_s():
                 tries = "1 try" if retry == 1 else f"{retry} tries"
                 raise TemporaryFailure(f"{failure} ({tries})") from failure
-            log.warning("%s: %s; retry %d in %.1f s", public_url(download.url), failure, retry, pause_s)
+            log.warning("%s: %s; retry %d in %.1f s", specs.public_url(download.url), failure, retry, pause_s)
             time.sleep(pause_s)
         else:
             break

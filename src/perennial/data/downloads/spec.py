@@ -83,19 +83,14 @@ def public_url(url: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
-def recorded_digest(file: Path, url: str) -> str | None:
-    """The sha256 that the first download from a URL had, which pins all later ones; None before it."""
-    return _recorded_digests(file).get(url)
-
-
 def record_digest(file: Path, url: str, digest: str) -> None:
     """Add the sha256 of a first download to the file of digests."""
-    files.write_json(file, {**_recorded_digests(file), url: digest})
+    files.write_json(file, {**recorded_digests(file), url: digest})
     log.info("recorded the sha256 of %s in %s; commit that file", url.rpartition("/")[2], file)
 
 
-def _recorded_digests(file: Path) -> dict[str, str]:
-    """The digests by URL; none before the first download."""
+def recorded_digests(file: Path) -> dict[str, str]:
+    """The sha256 that the first download from each URL had, which pins all later ones."""
     if not file.exists():
         return {}
     found = documents.read_json(file, f"`git checkout -- {file}` restores it")

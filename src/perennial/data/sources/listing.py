@@ -1,6 +1,7 @@
-"""The listing of a source: checked names, their digest, the packing order of objects, and their local copies.
+"""The objects of a source: where they come from, their listing with its digest, and their local copies.
 
-A run fetches only new objects.
+A source is a folder or one file in S3 or on this machine, or one file on a web server. A run fetches only new
+objects.
 """
 
 import hashlib
@@ -9,18 +10,24 @@ import logging
 import os
 import re
 import sqlite3
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from perennial.base import files
-from perennial.base.errors import DataError
-from perennial.base.storage import Entry
+from perennial.base.errors import DataError, PerennialError
+from perennial.base.storage import Entry, Store, open_store
 from perennial.data.archives.safety import broken_rule, folded, hidden, leftover
+from perennial.data.archives.write import ARCHIVES
+from perennial.data.downloads.connection import HEADERS, Client, content_length, credentials_for, status_failure
+from perennial.data.downloads.fetch import Fetcher
 from perennial.data.downloads.progress_bar import progress_bar
-from perennial.data.sources.origin import Origin
+from perennial.data.downloads.spec import LIMITS, Failure, FileSpec, TransferLimits
 
 log = logging.getLogger(__name__)
 PAGE = 1000  # objects in memory at a time
@@ -33,6 +40,90 @@ TABLES = """
     CREATE TABLE names (folded TEXT PRIMARY KEY, name TEXT, folder INTEGER) WITHOUT ROWID;
     CREATE TABLE copies (id TEXT PRIMARY KEY, sha256 TEXT) WITHOUT ROWID;
 """
+
+
+def open_origin(url: str, limits: TransferLimits = LIMITS) -> "Origin":
+    """Return the origin that `dataset.url` names."""
+    if is_web(url):
+        return WebFile(url, limits)
+    if is_archive(url):
+        parent, slash, name = url.rstrip("/").rpartition("/")
+        return Stored(open_store(parent or slash or "."), name)
+    return Stored(open_store(url))
+
+
+def is_web(url: str) -> bool:
+    """Whether a URL names a file on a web server."""
+    return re.match("https?://", url, re.IGNORECASE) is not None
+
+
+def is_archive(url: str) -> bool:
+    """Whether a URL names one archive instead of a folder, by its suffix."""
+    return urlsplit(url).path.lower().endswith(ARCHIVES) if is_web(url) else url.lower().endswith(ARCHIVES)
+
+
+class Stored:
+    """All objects of a store, or one of them. Any thread may call `get`."""
+
+    def __init__(self, store: Store, name: str | None = None) -> None:
+        self._store, self._name = store, name
+
+    def list(self) -> Iterator[Entry]:
+        """Yield the current objects of the source."""
+        return (each for each in self._store.list(self._name or "") if self._name in {None, each.key})
+
+    def get(self, entry: Entry, file: Path) -> None:
+        """Write an object to a file."""
+        self._store.get(entry.key, file, if_match=entry.etag, size=entry.size)
+
+    def stop(self) -> None:
+        """Make running calls end soon with an error."""
+        self._store.stop()
+
+
+class WebFile:
+    """One file on a web server. A changed ETag, or else a changed time or length, marks a new version."""
+
+    def __init__(self, url: str, limits: TransferLimits) -> None:
+        self._url, self._limits = url, limits
+        self._folder, _, name = url.rpartition("/")
+        self._name = unquote(name)
+
+    def list(self) -> Iterator[Entry]:
+        """Yield the file, by one request for its headers."""
+        deadline_s = time.monotonic() + self._limits.total_s
+        client = Client(limits=self._limits, deadline_s=deadline_s, credentials=credentials_for(self._url))
+        try:
+            with client.get(self._url, HEADERS, method="HEAD") as response:
+                if response.status != HTTPStatus.OK:
+                    raise status_failure(response.status, response.headers)
+                headers = response.headers
+        except Failure as failure:
+            kind = PerennialError if failure.temporary else DataError
+            raise kind(f"{self._url}: {failure}; nothing was fetched") from failure
+        size, version = content_length(headers), headers.get("ETag") or headers.get("Last-Modified")
+        if size is None or version is None:
+            missing = "Content-Length" if size is None else "ETag or Last-Modified"
+            raise DataError(f"{self._url}: the server sends no {missing}, so changes cannot be detected")
+        yield Entry(key=self._name, size=size, etag=version)
+
+    def get(self, entry: Entry, file: Path) -> None:
+        """Write the file; an interrupted transfer resumes."""
+        fetcher = Fetcher(
+            mirrors=[f"{self._folder}/"],
+            folder=file.parent,
+            limits=self._limits,
+            credentials=credentials_for(self._url),
+        )
+        spec = FileSpec(name=self._url.rpartition("/")[2], bytes=entry.size, version=entry.etag)
+        (fetched,) = fetcher.fetch_all([spec])
+        fetched.replace(file)
+
+    def stop(self) -> None:
+        """Do nothing: requests have deadlines and end with the process."""
+
+
+Origin = Stored | WebFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,8 +20,7 @@ from perennial.data import datasets
 from perennial.data.archives import leftover
 from perennial.data.datasets.readers import labelled
 from perennial.data.downloads.spec import LIMITS, TransferLimits
-from perennial.data.sources.listing import Copies, Listing
-from perennial.data.sources.origin import Origin, is_archive, is_web, open_origin
+from perennial.data.sources.listing import Copies, Listing, Origin, is_archive, is_web, open_origin
 
 log = logging.getLogger(__name__)
 SHOWN, COPIES = 10, "source"  # names in a message; folder of copies in paths.work
@@ -56,7 +55,6 @@ def collect_source(config: Config, raw: Path, limits: TransferLimits = LIMITS) -
                 _require_pinned(after, pinned)
             return
         folder = copies_folder(config)
-        # Clones of a deployment share the folder of copies.
         with locks.held(folder / "lock", "download", busy=f"another run is fetching {url}", timeout_s=-1):
             copies = Copies(folder)
             try:

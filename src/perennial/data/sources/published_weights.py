@@ -12,7 +12,7 @@ from perennial.base.errors import ConfigError, DataError, PerennialError
 from perennial.data.downloads import spec as specs
 from perennial.data.downloads.connection import credentials_for
 from perennial.data.downloads.fetch import Fetcher
-from perennial.data.downloads.spec import LIMITS, FileSpec, TransferLimits, record_digest, recorded_digest
+from perennial.data.downloads.spec import LIMITS, FileSpec, TransferLimits, record_digest, recorded_digests
 from perennial.data.sources.weights import DOWNLOADS
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ def fetch(config: Config, limits: TransferLimits = LIMITS) -> Path:
     if (found := published(config.model.name, config.preprocessing.image_size)) is None:
         raise ConfigError(f"model.weights: imagenet is not published for model.name {config.model.name}")
     folder, url = config.paths.work / DOWNLOADS / found.preset, config.model.weights_url
-    recorded = recorded_digest(config.paths.digests, found.url)
+    recorded = recorded_digests(config.paths.digests).get(found.url)
     spec = _spec(found, recorded)
     file = folder / found.name
     if not (file.is_file() and spec.digest is None):  # else the user put it there
@@ -55,11 +55,10 @@ def fetch(config: Config, limits: TransferLimits = LIMITS) -> Path:
 
 def _spec(found: PublishedWeights, recorded: str | None) -> FileSpec:
     """Return the spec of the file; a recorded digest takes precedence over the published one."""
-    if recorded or found.digest is None:
-        return FileSpec(name=found.name, sha256=recorded)
-    if len(found.digest) == MD5_DIGITS:
-        return FileSpec(name=found.name, md5=found.digest)
-    return FileSpec(name=found.name, sha256=found.digest)
+    digest = recorded or found.digest
+    if digest is not None and len(digest) == MD5_DIGITS:
+        return FileSpec(name=found.name, md5=digest)
+    return FileSpec(name=found.name, sha256=digest)
 
 
 def _keras_cache(name: str) -> list[str]:
@@ -75,7 +74,7 @@ def _remedies(found: PublishedWeights, spec: FileSpec, address: str, config: Con
     folder = (config.paths.work / DOWNLOADS / found.preset).absolute()
     where = f"put {spec.name} from {specs.public_url(address)} into {folder} and run this again"
     offline = "" if spec.digest else f" If you are offline, {where}."  # with a digest, the error says it
-    if recorded_digest(config.paths.digests, found.url) is None:
+    if found.url not in recorded_digests(config.paths.digests):
         return offline + ALTERNATIVES
     return (
         f"{offline}{ALTERNATIVES} The digest is that of the first download; to accept another file, remove the "

@@ -19,7 +19,7 @@ from perennial.base.config import Config
 from perennial.base.config.networks import BY_NAME, PublishedWeights, published
 from perennial.base.errors import ConfigError, DataError, PerennialError, listed
 from perennial.base.project.pins import PinnedTeacher, PinnedWeights, WeightsPin
-from perennial.data.downloads.spec import recorded_digest
+from perennial.data.downloads.spec import recorded_digests
 
 log = logging.getLogger(__name__)
 IMAGENET, WARM_START = "model.weights", "train.warm_start.path"
@@ -112,9 +112,14 @@ def located(config: Config) -> Mapping[str, Path]:
                 f"{option}: {target} is not the copy of {pinned.path} that {WeightsPin.FILE} pins; "
                 "`perennial initialize` creates it; `perennial run` and `dvc repro` do so by themselves"
             )
-        if pinned.file is not None:
-            _require_recorded(config, next(iter(contents.values())))
-        found[option] = next(iter(contents.values())) if option == IMAGENET else target
+        found[option] = file = next(iter(contents.values())) if option == IMAGENET else target
+        spec = by_name(config) if pinned.file is not None else None
+        recorded = recorded_digests(config.paths.digests).get(spec.url) if spec else None
+        if recorded is not None and (actual := files.sha256(file)) != recorded:
+            raise DataError(
+                f"{option}: {file} has sha256 {actual}, expected {recorded} of {config.paths.digests}; "
+                "`dvc repro --force initialize` fetches the recorded file again"
+            )
     return found
 
 
@@ -170,17 +175,6 @@ def linked_weights(config: Config) -> Iterator[Mapping[str, Path]]:
                 (target / name).symlink_to(file.absolute())
             found[option] = target
         yield found
-
-
-def _require_recorded(config: Config, file: Path) -> None:
-    """DataError: a copy of published weights differs from the first download, which git records."""
-    spec = by_name(config)
-    recorded = recorded_digest(config.paths.digests, spec.url) if spec else None
-    if recorded not in {None, found := files.sha256(file)}:
-        raise DataError(
-            f"{IMAGENET}: {file} has sha256 {found}, expected {recorded} of {config.paths.digests}; "
-            "`dvc repro --force initialize` fetches the recorded file again"
-        )
 
 
 def _pinned(config: Config) -> dict[str, PinnedWeights]:
