@@ -39,10 +39,10 @@ LAYERS = (
 # Lines that a layer may have. A layer that needs more makes room first; numbers only fall.
 LINES = {
     "base": 8_984,
-    "data": 12_801,
+    "data": 12_644,
     "model": 12_232,
     "release": 5_421,
-    "stages": 1_245,
+    "stages": 1_238,
     "live": 4_430,
     "reports": 1_710,
     "orchestration": 5_584,
@@ -50,7 +50,7 @@ LINES = {
     "reproduce": 2_700,
     "cli": 3_369,
 }
-ALL_LINES = 63_021  # of src, tasks and flows
+ALL_LINES = 62_857  # of src, tasks and flows
 # Layers whose functions are imported by their bare name only if no other module has a function of that name.
 OWN_NAMES = ("model", "stages", "reports", "project", "reproduce", "cli")
 # Names for programs that use the package; nothing here does.
