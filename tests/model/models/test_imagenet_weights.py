@@ -104,8 +104,3 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path, build) -> None:
     file.write_text("no HDF5")
     with pytest.raises(ConfigError, match="does not hold the weights"):
         imagenet_weights.load(build("mobilenet_v1_025", (32, 32, 3)), file)
-
-
-def test_a_file_that_is_not_there_is_refused_before_anything_is_built(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"weights: .*none\.h5 does not exist"):
-        imagenet_weights.require_file(tmp_path / "none.h5")

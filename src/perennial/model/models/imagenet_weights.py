@@ -1,7 +1,6 @@
 """Weights pretrained on ImageNet, from a local file of Keras Applications or KerasHub."""
 
 import logging
-import re
 import warnings
 from collections.abc import Callable
 from fnmatch import fnmatchcase
@@ -16,35 +15,19 @@ from perennial.base import files
 from perennial.base.config.networks import NETWORKS
 from perennial.base.errors import ConfigError
 from perennial.model import models
-from perennial.model.models import slim_nasnet
-from perennial.model.models.architecture import LOGITS
+from perennial.model.models.architecture import AUX_LOGITS
 from perennial.model.models.keras_applications import APPLICATIONS, layer_names
 from perennial.model.models.vision_transformers import TRANSFORMERS
 
 log = logging.getLogger(__name__)
 CLASSES = 1000  # of the published heads
 # Keras converted slim's weights of these networks. They are slim's here; Keras' have other poolings.
-NASNETS = {"nasnet_mobile": slim_nasnet.MOBILE, "nasnet_large": slim_nasnet.LARGE}
+NASNETS = {"nasnet_mobile": applications.NASNetMobile, "nasnet_large": applications.NASNetLarge}
 # Builds each network as it was published.
 MAKERS: dict[str, Callable[..., keras.Model]] = {
     **{name: application.make for name, application in APPLICATIONS.items()},
-    "nasnet_mobile": applications.NASNetMobile,
-    "nasnet_large": applications.NASNetLarge,
+    **NASNETS,
 }
-# Keras' names of the layers in their cells, and ours; those of separable convolutions have more parts.
-CELL_LAYERS = {
-    "adjust_conv_1": "path1_conv", "adjust_conv_2": "path2_conv", "adjust_conv_projection": "prev",
-    "adjust_bn": "final_path_bn", "normal_conv_1": "1x1", "normal_bn_1": "beginning_bn",
-    "reduction_conv_1": "1x1", "reduction_bn_1": "beginning_bn",
-}  # fmt: skip
-SEPARABLE = re.compile(r"separable_conv_(\d)(_bn)?_(?:normal|reduction)_([a-z]+)(\d)")
-
-
-def require_file(file: Path) -> Path:
-    """Return the file; ConfigError: it does not exist."""
-    if not file.is_file():
-        raise ConfigError(f"model.weights: {file} does not exist")
-    return file
 
 
 def load(model: keras.Model, file: Path) -> None:
@@ -54,9 +37,9 @@ def load(model: keras.Model, file: Path) -> None:
     log gives the SHA-256 of the file.
     """
     if model.name in TRANSFORMERS:
-        values = TRANSFORMERS[model.name].published(model, require_file(file))
+        values = TRANSFORMERS[model.name].published(model, file)
     elif model.name in MAKERS:
-        values = _of_layers(model, require_file(file))
+        values = _of_layers(model, file)
     else:
         raise ConfigError(
             f"model.weights must be null for {model.name}, got {file}: it is not in Keras Applications"
@@ -115,7 +98,7 @@ def _published(model: keras.Model, file: Path) -> tuple[keras.Model, dict[str, s
             reasons[top] = " ".join(str(error).split())
             continue
         if name in NASNETS:
-            return network, _names_in_nasnet(network, model, NASNETS[name].num_cells // 3)
+            return network, _names_in_nasnet(network, model)
         return network, layer_names(network, APPLICATIONS[name].classifier)
     raise ConfigError(
         f"model.weights: {file} does not hold the weights of {name}; "
@@ -134,32 +117,7 @@ def _may_have_top(file: Path) -> bool:
     return not names or bool(names & {"predictions", "logits", "Logits"})
 
 
-def _names_in_nasnet(network: keras.Model, model: keras.Model, cells: int) -> dict[str, str]:
-    """Map the names of the layers with weights to ours; `cells`: normal cells between reductions."""
-    # Only our names have the sizes of kernels.
-    ours = {re.sub(r"_\dx\d", "", layer.name): layer.name for layer in model.layers if layer.weights}
-    names = {}
-    for layer in network.layers:
-        if layer.weights:
-            name = _name_in_nasnet(layer.name, cells)
-            names[layer.name] = ours[name if name in ours else name.replace("final_path_bn", "prev_bn")]
-    return names
-
-
-def _name_in_nasnet(name: str, cells: int) -> str:
-    if name in (outside := {"stem_conv1": "conv0", "stem_bn1": "conv0_bn", "predictions": LOGITS}):
-        return outside[name]
-    found = re.fullmatch(r"(.+?)_(stem|reduce|)_?(\d+)", name)
-    assert found, name
-    layer, kind, number = found[1], found[2], int(found[3])
-    cell = {
-        "stem": f"cell_stem_{number - 1}",
-        "reduce": f"reduction_cell_{number // cells - 1}",
-        "": f"cell_{number - (number > cells)}",  # Keras counts the first reduction
-    }[kind]
-    if parts := SEPARABLE.fullmatch(layer):
-        step, norm, side, position = parts.groups()
-        # The fifth sum of a reduction has the fourth's name.
-        sums = 4 if layer.endswith("reduction_left4") else int(position) - 1
-        return f"{cell}.comb_iter_{sums}.{side}.{'bn_sep' if norm else 'separable'}_{step}"
-    return f"{cell}.{CELL_LAYERS[layer]}"
+def _names_in_nasnet(network: keras.Model, model: keras.Model) -> dict[str, str]:
+    """Map the names of the layers with weights to ours: both networks list them in one order, the head last."""
+    theirs, ours = ([layer.name for layer in each.layers if layer.weights] for each in (network, model))
+    return dict(zip(theirs, (name for name in ours if not name.startswith(AUX_LOGITS)), strict=False))
