@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import shutil
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -12,7 +13,7 @@ from support.training import rewind, run
 
 from perennial.data.preprocessing import ImageSpec
 from perennial.model.models import MODELS
-from perennial.model.models.layers import Dropout, Mirrored, MirroredMean, layer_chain
+from perennial.model.models.layers import Dropout, Mirrored, MirroredMean, chained
 from perennial.model.training import frozen_features, warm_start
 
 
@@ -31,20 +32,8 @@ def plain() -> list[keras.Layer]:
     ]  # fmt: skip
 
 
-def with_dropout_first() -> list[keras.Layer]:
-    return [Dropout(0.5, name="early"), *plain()]
-
-
-def with_random_layer_first() -> list[keras.Layer]:
-    return [layers.GaussianNoise(0.1, name="noise"), *plain()]
-
-
-def with_idle_dropout_first() -> list[keras.Layer]:
-    return [Dropout(0.0, name="early"), *plain()]
-
-
 def model(made=plain, *trainable: str) -> keras.Model:
-    built = layer_chain("small", (8, 8, 1), made())
+    built = chained(lambda *_: made())((8, 8, 1), 10, SimpleNamespace(name="small"))
     warm_start.set_trainable(built, trainable)
     return built
 
@@ -61,9 +50,9 @@ def chosen(built: keras.Model, spec: ImageSpec | None = None, **values: int):
         (plain, ["dense", "logits"], (144,)),
         (plain, ["norm", "logits"], None),  # most weights come after it
         (plain, [], None),
-        (with_dropout_first, ["logits"], None),
-        (with_random_layer_first, ["logits"], None),
-        (with_idle_dropout_first, ["logits"], (16,)),
+        (lambda: [Dropout(0.5, name="early"), *plain()], ["logits"], None),
+        (lambda: [layers.GaussianNoise(0.1, name="noise"), *plain()], ["logits"], None),
+        (lambda: [Dropout(0.0, name="early"), *plain()], ["logits"], (16,)),
     ],
 )
 def test_a_network_is_cut_before_the_first_layer_that_varies(made, trainable, width):
@@ -151,17 +140,14 @@ VALUES = {
 }
 
 
-def small_network(image, _, options):
-    return layer_chain(options.name, image, plain())
-
-
 @pytest.fixture(scope="module")
 def features(digits, tmp_path_factory):
     """A training of that network, which stays under the name of another one, and where it worked."""
     folder = tmp_path_factory.mktemp("features")
     shutil.copytree(digits, folder, dirs_exist_ok=True)
     with pytest.MonkeyPatch.context() as patch, contextlib.chdir(folder):
-        patch.setitem(MODELS, "mnist_cnn", dataclasses.replace(MODELS["mnist_cnn"], network=small_network))
+        network = chained(lambda *_: plain())
+        patch.setitem(MODELS, "mnist_cnn", dataclasses.replace(MODELS["mnist_cnn"], network=network))
         yield run(VALUES), folder
 
 

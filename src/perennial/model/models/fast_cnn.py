@@ -76,26 +76,21 @@ class FastBatchNorm(layers.BatchNormalization):  # type: ignore[misc]  # Keras s
         # If the offset is a weight times s, the weight gets s times the gradient and moves the offset by s
         # times its step.
         offset = self.beta * OFFSET_SPEED**0.5
-        ones = tf.ones_like(offset)
-        if not (training and self.trainable):
-            normal = (self.moving_mean, self.moving_variance)
-            outputs, *_ = tf.raw_ops.FusedBatchNormV3(
-                x=inputs, scale=ones, offset=offset, mean=normal[0], variance=normal[1],
-                epsilon=self.epsilon, is_training=False,
-            )  # fmt: skip
-            return outputs
-        if self.synchronized:  # the kernel sees only one device
+        trains = bool(training and self.trainable)
+        if trains and self.synchronized:  # the kernel sees only one device
             mean, variance = self._moments(inputs, None)
             outputs = tf.nn.batch_normalization(
                 inputs, *(tf.cast(part, inputs.dtype) for part in (mean, variance, offset)), None, self.epsilon
             )
         else:
+            used = (tf.zeros(0), tf.zeros(0)) if trains else (self.moving_mean, self.moving_variance)
             outputs, mean, variance, *_ = tf.raw_ops.FusedBatchNormV3(
-                x=inputs, scale=ones, offset=offset, mean=tf.zeros(0), variance=tf.zeros(0),
-                epsilon=self.epsilon, is_training=True,
+                x=inputs, scale=tf.ones_like(offset), offset=offset, mean=used[0], variance=used[1],
+                epsilon=self.epsilon, is_training=trains,
             )  # fmt: skip
-        for average, new in ((self.moving_mean, mean), (self.moving_variance, variance)):
-            average.assign(average * self.momentum + tf.cast(new, average.dtype) * (1.0 - self.momentum))
+        if trains:
+            for average, new in ((self.moving_mean, mean), (self.moving_variance, variance)):
+                average.assign(average * self.momentum + tf.cast(new, average.dtype) * (1.0 - self.momentum))
         return outputs
 
 
@@ -153,11 +148,6 @@ def fast_cnn(classes: int, options: ModelConfig) -> list[keras.Layer]:
     ]
 
 
-def prepare(model: keras.Model, images: NDArray[np.float32]) -> None:
-    """Fit the whitening to training images [N, height, width, channels]."""
-    model.get_layer("whitening").fit(images)
-
-
 def _block(number: int, channels: int, options: ModelConfig) -> list[keras.Layer]:
     """Two convolutions; pooling after the first halves height and width."""
     decay = BATCH_NORM_DECAY if options.batch_norm_decay is None else options.batch_norm_decay
@@ -175,5 +165,8 @@ def _block(number: int, channels: int, options: ModelConfig) -> list[keras.Layer
 
 
 FAST_CNN = Architecture(
-    network=chained(fast_cnn), weight_decay=1.3e-3, decayed=("block*/kernel", "logits/kernel"), prepare=prepare
+    network=chained(fast_cnn),
+    weight_decay=1.3e-3,
+    decayed=("block*/kernel", "logits/kernel"),
+    prepare=lambda model, images: model.get_layer("whitening").fit(images),
 )

@@ -35,12 +35,6 @@ class Application:
     batch_norm_decay: float | None = None  # of the averages; None: Keras' own
     bgr: bool = False  # Keras' weights expect blue first
 
-    def architecture(self) -> Architecture:
-        """The architecture that `network` builds."""
-        return Architecture(
-            network=self.network, weight_decay=self.weight_decay, decayed=self.decayed, head=self.head
-        )
-
     def network(self, image: tuple[int, int, int], classes: int, options: ModelConfig) -> keras.Model:
         """Build a model with new weights, from float32 [N, height, width, channels] to logits [N, classes]."""
         original = self.make(weights=None, input_shape=image, classes=classes, classifier_activation=None)
@@ -200,5 +194,8 @@ APPLICATIONS: dict[str, Application] = {
 }
 
 ARCHITECTURES: dict[str, Architecture] = {
-    name: application.architecture() for name, application in APPLICATIONS.items()
+    name: Architecture(
+        network=each.network, weight_decay=each.weight_decay, decayed=each.decayed, head=each.head
+    )
+    for name, each in APPLICATIONS.items()
 }

@@ -1,7 +1,7 @@
 """Layers and a model builder that the architectures share."""
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -15,35 +15,25 @@ from perennial.base.config.data import ModelConfig
 LRN_RADIUS, LRN_ALPHA, LRN_BETA = 4, 0.001 / 9, 0.75
 
 
-def layer_chain(name: str, image: tuple[int, int, int], layers: Iterable[keras.Layer]) -> keras.Model:
-    """Build a sequential model for float32 images [N, height, width, channels]."""
-    # keras.Sequential would prefix every variable path with the model's name.
-    inputs = outputs = keras.Input(image, name="image")
-    for layer in layers:
-        outputs = layer(outputs)
-    return keras.Model(inputs, outputs, name=name)
-
-
 def chained(
     layers: Callable[[int, ModelConfig], list[keras.Layer]],
 ) -> Callable[[tuple[int, int, int], int, ModelConfig], keras.Model]:
     """The `Architecture.network` of a sequence of layers, made for a number of classes and options."""
 
     def network(image: tuple[int, int, int], classes: int, options: ModelConfig) -> keras.Model:
-        return layer_chain(options.name, image, layers(classes, options))
+        # keras.Sequential would prefix every variable path with the model's name.
+        inputs = outputs = keras.Input(image, name="image")
+        for layer in layers(classes, options):
+            outputs = layer(outputs)
+        return keras.Model(inputs, outputs, name=options.name)
 
     return network
 
 
 class _Randomness(NamedTuple):
-    seed: tf.Tensor  # int32 [2]
+    seed: tf.Tensor  # int32 [2]; the second is the number of completed steps
     positions: tf.Tensor  # int32 [n], of these examples in the global batch
     batch_size: int  # of the global batch
-
-    @property
-    def step(self) -> tf.Tensor:
-        """The number of completed steps, int32."""
-        return self.seed[1]
 
 
 _randomness: ContextVar[_Randomness | None] = ContextVar("randomness", default=None)
@@ -88,18 +78,16 @@ class Dropout(keras.layers.Layer):  # type: ignore[misc]  # Keras ships no types
         drawn = _randomness.get()
         if drawn is None:
             return keras.random.dropout(inputs, self.rate, noise_shape=self.noise_shape)
+        # Of the global batch; the axes that `noise_shape` sets to 1 share one value.
+        own = inputs.shape[1:] if self.noise_shape is None else self.noise_shape[1:]
+        seed = tf.random.experimental.stateless_fold_in(drawn.seed, self._number)
+        uniform = tf.random.stateless_uniform((drawn.batch_size, *own), seed)
         rate = self._rate(drawn)
-        kept = tf.gather(self._uniform(inputs, drawn), drawn.positions) >= rate
+        kept = tf.gather(uniform, drawn.positions) >= rate
         return tf.where(kept, inputs / tf.cast(1 - rate, inputs.dtype), tf.zeros((), inputs.dtype))
 
     def _rate(self, _: _Randomness) -> float | tf.Tensor:
         return self.rate
-
-    def _uniform(self, inputs: tf.Tensor, drawn: _Randomness) -> tf.Tensor:
-        """Float32 in [0, 1) for the global batch; axes that `noise_shape` sets to 1 share one value."""
-        own = inputs.shape[1:] if self.noise_shape is None else self.noise_shape[1:]
-        seed = tf.random.experimental.stateless_fold_in(drawn.seed, self._number)
-        return tf.random.stateless_uniform((drawn.batch_size, *own), seed)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments that create an equal layer."""
@@ -117,7 +105,7 @@ class DropPath(Dropout):
         self.steps = steps  # until the full rate is reached
 
     def _rate(self, drawn: _Randomness) -> tf.Tensor:
-        return self.rate * tf.minimum(tf.cast(drawn.step, tf.float32) / self.steps, 1.0)
+        return self.rate * tf.minimum(tf.cast(drawn.seed[1], tf.float32) / self.steps, 1.0)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments that create an equal layer."""

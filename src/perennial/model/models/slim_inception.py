@@ -7,8 +7,8 @@ then one with 96 filters of 3x3 with stride 2 and without padding ("v"). "+" joi
 input.
 """
 
+import re
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Self
 
 import keras
 from keras import layers
@@ -21,7 +21,6 @@ from perennial.model.models.slim_layers import (
     Convolution,
     Initial,
     fan_in,
-    model,
     pooled_logits,
     truncated,
     xavier,
@@ -30,32 +29,8 @@ from perennial.model.models.slim_layers import (
 NORM = BatchNorm(decay=0.9997)
 WEIGHT_DECAY, DROPOUT = 4e-5, 0.2
 Branches = Sequence[str]
-
-
-class Operation(NamedTuple):
-    """One convolution or pooling of a branch."""
-
-    name: str  # Conv2d_0a_1x7, MaxPool_1a_3x3
-    filters: int  # 0: a pooling
-    stride: int
-    padding: str
-
-    @classmethod
-    def read(cls, text: str) -> Self:
-        """Parse the text of a step."""
-        name, _, rest = text.removesuffix("v").partition(":")
-        name, _, pool_stride = name.partition("/")
-        filters, _, stride = rest.partition("/")
-        padding = "valid" if text.endswith("v") else "same"
-        return cls(name, int(filters or 0), int(stride or pool_stride or 1), padding)
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Height and width of the kernel or window, from the name."""
-        height, width = self.name.rpartition("_")[-1].split("x")
-        return int(height), int(width)
-
-
+# Name, whose end is the height and width of the kernel or window; filters, none for a pooling; stride; padding.
+STEP = re.compile(r"(\w+_(\d)x(\d))(?::(\d+))?(?:/(\d))?(v?)$")
 Weights = Callable[[Sequence[str], int], Initial]  # initial weights for a step of a branch, by its position
 
 
@@ -68,39 +43,31 @@ def chain(
             parts = [chain(x, [each], scope, convolution, weights) for each in text.split("+")]
             x = layers.Concatenate(name=f"{scope}concat")(parts)
             continue
-        step = Operation.read(text)
-        name = scope + step.name
-        if step.filters:
+        ((step, height, width, filters, strides, unpadded),) = STEP.findall(text)
+        size, stride, name = (int(height), int(width)), int(strides or 1), scope + step
+        padding = "valid" if unpadded else "same"
+        if filters:
             initial = weights(steps, position)
-            x = convolution(
-                x, step.filters, step.size, name, stride=step.stride, padding=step.padding, initial=initial
-            )
+            x = convolution(x, int(filters), size, name, stride=stride, padding=padding, initial=initial)
         else:
-            pool = layers.MaxPooling2D if step.name.startswith("Max") else layers.AveragePooling2D
-            x = pool(step.size, strides=step.stride, padding=step.padding, name=name)(x)
+            pool = layers.MaxPooling2D if step.startswith("Max") else layers.AveragePooling2D
+            x = pool(size, strides=stride, padding=padding, name=name)(x)
     return x
-
-
-def mixed(
-    x: keras.KerasTensor, branches: Branches, name: str, convolution: Convolution, weights: Weights
-) -> keras.KerasTensor:
-    """Apply branches in parallel and concatenate their channels in a layer NAME."""
-    ends = [
-        chain(x, branch.split(), f"{name}.Branch_{number}.", convolution, weights)
-        for number, branch in enumerate(branches)
-    ]
-    return layers.Concatenate(name=name)(ends)
 
 
 def body(
     x: keras.KerasTensor, table: dict[str, str | Branches], convolution: Convolution, weights: Weights
 ) -> keras.KerasTensor:
-    """Apply the layers of a table: a text is one step, branches are a module."""
+    """Apply the layers of a table: a text is one step, branches are a module, which concatenates them."""
     for name, made in table.items():
         if isinstance(made, str):
             x = chain(x, [f"{name}{made}"], "", convolution, weights)
         else:
-            x = mixed(x, made, name, convolution, weights)
+            ends = [
+                chain(x, branch.split(), f"{name}.Branch_{number}.", convolution, weights)
+                for number, branch in enumerate(made)
+            ]
+            x = layers.Concatenate(name=name)(ends)
     return x
 
 
@@ -138,7 +105,7 @@ def v1(image: Shape, classes: int, options: ModelConfig) -> keras.Model:
     """Inception v1 (Szegedy et al. 2014) with batch normalization."""
     images, convolution = keras.Input(image, name="image"), Convolution(options, NORM)
     x = body(images, V1, convolution, lambda *_: truncated(0.01))
-    return model(options, images, pooled_logits(x, classes, options, dropout=DROPOUT))
+    return keras.Model(images, pooled_logits(x, classes, options, dropout=DROPOUT), name=options.name)
 
 
 def _v2_module(*filters: int, pool: str = "AvgPool") -> Branches:
@@ -196,7 +163,7 @@ def v2(image: Shape, classes: int, options: ModelConfig) -> keras.Model:
     )
     x = layers.ReLU(name="Conv2d_1a_7x7.Relu")(separable(images))
     x = body(x, V2, convolution, _v2_weights)
-    return model(options, images, pooled_logits(x, classes, options, dropout=DROPOUT))
+    return keras.Model(images, pooled_logits(x, classes, options, dropout=DROPOUT), name=options.name)
 
 
 V4_STEM: dict[str, str | Branches] = {
@@ -255,7 +222,7 @@ def v4(image: Shape, classes: int, options: ModelConfig) -> keras.Model:
     x = body(images, V4, convolution, lambda *_: fan_in)
     logits = pooled_logits(x, classes, options, dropout=DROPOUT, initial=xavier)
     auxiliary = V4_AUXILIARY.logits(keras.Model(images, x), classes, options)
-    return model(options, images, logits, auxiliary)
+    return keras.Model(images, {LOGITS: logits, AUX_LOGITS: auxiliary}, name=options.name)
 
 
 ARCHITECTURES: dict[str, Architecture] = {

@@ -134,13 +134,3 @@ class Auxiliary:
         x = convolution(x, 128, 1, "aux_logits_conv1")
         x = convolution(x, 768, x.shape[1:3], "aux_logits_conv2", padding="valid", initial=self.covering)
         return dense(x, classes, AUX_LOGITS, initial=self.last)
-
-
-def model(
-    options: ModelConfig,
-    images: keras.KerasTensor,
-    logits: keras.KerasTensor,
-    aux: keras.KerasTensor | None = None,
-) -> keras.Model:
-    """Create a model with these outputs."""
-    return keras.Model(images, logits if aux is None else {LOGITS: logits, AUX_LOGITS: aux}, name=options.name)

@@ -15,7 +15,7 @@ from keras import layers
 from perennial.base.config.data import ModelConfig
 from perennial.model.models.architecture import AUX_LOGITS, LOGITS, Architecture, Shape
 from perennial.model.models.layers import DropPath
-from perennial.model.models.slim_layers import Auxiliary, BatchNorm, fan_out, model, pooled_logits
+from perennial.model.models.slim_layers import Auxiliary, BatchNorm, fan_out, pooled_logits
 
 # The operation and its state: 0 the previous cell, 1 the one before it, then the sums.
 Operation = tuple[str, int]
@@ -147,7 +147,11 @@ class Builder:
                 parts.append(self._applied(states[state], operation, f"{name}.{side}", **grid))
             states.append(layers.Add(name=f"{name}.combine")(parts))
         self.cells += 1
-        ends = [self._like(states[-1], states[each], each, scope) for each in cell.given]
+        ends, (_, _, width, channels) = [], states[-1].shape
+        for number in cell.given:  # with the grid and filters of the last one
+            x, into = states[number], f"{scope}.cell_output.reduction_{number}"
+            fits = x.shape[1:] == states[-1].shape[1:]
+            ends.append(x if fits else self.factorized(x, channels, 1 if x.shape[2] == width else 2, into))
         return layers.Concatenate(name=scope)(ends)
 
     def _fitted(
@@ -196,13 +200,6 @@ class Builder:
             x, stride = self.normalized(x, f"{scope}.bn_sep_{name}"), 1
         return x
 
-    def _like(self, last: keras.KerasTensor, x: keras.KerasTensor, state: int, scope: str) -> keras.KerasTensor:
-        """Convert a state to the grid and filters of the last one."""
-        if x.shape[1:] == last.shape[1:]:
-            return x
-        stride = 1 if x.shape[2] == last.shape[2] else 2
-        return self.factorized(x, last.shape[-1], stride, f"{scope}.cell_output.reduction_{state}")
-
 
 def relu(x: keras.KerasTensor, name: str) -> keras.KerasTensor:
     """ReLU."""
@@ -234,7 +231,7 @@ def network(plan: Plan, image: Shape, classes: int, options: ModelConfig) -> ker
     aux = auxiliary.logits(keras.Model(images, x), classes, options)
     x = relu(x, "final_layer.relu")
     logits = pooled_logits(x, classes, options, dropout=plan.dropout, initial=fan_out)
-    return model(options, images, logits, aux)
+    return keras.Model(images, {LOGITS: logits, AUX_LOGITS: aux}, name=options.name)
 
 
 def _stem(builder: Builder, images: keras.KerasTensor) -> list[keras.KerasTensor | None]:
