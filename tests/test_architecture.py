@@ -301,9 +301,7 @@ def test_a_stage_names_the_parameters_that_it_reads(stage: str) -> None:
     declared = {param.split(".")[0] for param in parameters(stage).get("params.yaml", ())}
     files = [SOURCE / "perennial" / "stages" / f"{stage}.py"]
     if stage == "train":
-        files += [
-            SOURCE / "perennial" / "model" / "training" / f"{name}.py" for name in ("assembly", "image_spec")
-        ]
+        files.append(SOURCE / "perennial" / "model" / "training" / "assembly.py")
     source = "\n".join(ast.unparse(tree(file)) for file in files)
     sections = YAML(typ="safe").load(ROOT / "params.yaml")
     # Where work is done, when it is saved and what is logged of it changes no result.
@@ -331,8 +329,10 @@ def test_gate_lists_all_its_parameters_but_those_of_a_person_s_approval() -> Non
 
 def test_train_depends_on_what_it_reads_of_the_validation_report() -> None:
     (declared,) = (keys for file, keys in parameters("train").items() if file == "data/validation.json")
-    source = tree(SOURCE / "perennial" / "model" / "training" / "image_spec.py")
-    (reader,) = (node for node in source.body if isinstance(node, ast.FunctionDef) and node.name == "fitted")
+    source = tree(SOURCE / "perennial" / "model" / "training" / "assembly.py")
+    (reader,) = (
+        node for node in ast.walk(source) if isinstance(node, ast.FunctionDef) and node.name == "pixels"
+    )
     texts = {
         node.value for node in ast.walk(reader) if isinstance(node, ast.Constant) if type(node.value) is str
     }

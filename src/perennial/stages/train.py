@@ -19,7 +19,7 @@ from perennial.data.sources import weights
 from perennial.data.validation import integrity
 from perennial.model.models import model_folder
 from perennial.model.models.model_folder import Description
-from perennial.model.training import image_spec, run_directory, triggers, uploader
+from perennial.model.training import run_directory, triggers, uploader
 from perennial.model.training.assembly import Assembly
 from perennial.model.training.checkpoints import Checkpoints
 from perennial.model.training.distributed import Peers, lost_worker_errors
@@ -44,8 +44,7 @@ def train(
     """
     worker = cluster.this_worker()
     data = integrity.require_valid(config.paths.records, ("train", "validation"))
-    spec = image_spec.fitted(config)
-    parts = Assembly(config=config, data=data, pixels=spec, worker=worker)
+    parts = Assembly(config=config, data=data, worker=worker)
     description = parts.description()
     strategy = parts.strategy()
     peers = Peers(strategy, worker)
@@ -58,7 +57,7 @@ def train(
     folder = run_directory.locate(config.paths.work, identity)
     copies = uploader.prepared(config.checkpoints, folder, peers, clean=clean)
     resumes = not clean and run_directory.resumes(folder, identity)
-    _log_start(config, start, spec, resumes=resumes)
+    _log_start(config, start, parts.pixels, resumes=resumes)
     length = triggers.length(config.train, data.splits["train"].examples)
     source = parts.source(teacher, folder)
     with lost_worker_errors(worker):  # no worker may restore a checkpoint that the chief is about to remove
