@@ -107,15 +107,6 @@ def shape_and_content(batch: Batch) -> list[tuple]:
     return [(part.dtype, part.shape, part.tobytes()) for part in batch[:4]]
 
 
-@pytest.mark.fast_rows("none")
-@pytest.mark.parametrize("cache", ["memory", "none"])
-def test_a_last_batch_too_short_to_be_cut_comes_whole_to_every_replica(opened, cache: str) -> None:
-    source = opened(cache=cache)
-    (short,) = taken(source, 1, skip=STEPS - 1)
-    parts = taken(source, 1, skip=STEPS - 1, replicas=range(1, 3), of=4)
-    assert [shape_and_content(part) for part in parts] == 2 * [shape_and_content(short)]
-
-
 @pytest.mark.fast_rows("none-workers1")
 @pytest.mark.parametrize(("cache", "workers"), [("memory", (2, 1)), ("none", (1, 1))])
 def test_all_workers_together_see_the_batches_of_one(opened, cache: str, workers: tuple[int, ...]) -> None:
@@ -217,7 +208,7 @@ def test_no_more_encoded_images_are_in_memory_than_a_group_may_have(large, monke
     read = partial(pipeline.encoded, large)
 
     def images() -> int:
-        return sum(len(block.images) for block in training_input._blocks(read, order, chunks(order)))
+        return sum(len(block[0]) for block in training_input._blocks(read, order, chunks(order)))
 
     assert images() == 480  # what TensorFlow and Python make once is not counted
     tracemalloc.start()

@@ -35,18 +35,19 @@ class Training:
 
 
 @pytest.fixture
-def opened(tmp_path: Path):
+def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The progress of a training that has just begun, with a point of the curves each 10 updates."""
 
-    def build(**options: float) -> Progress:
-        return Progress(LENGTH, tmp_path / "logs", tmp_path / FILE, every_steps=10, **options)
+    def build(line_every_s: float = 3600) -> Progress:
+        monkeypatch.setattr(progress, "LINE_EVERY_S", line_every_s)
+        return Progress(LENGTH, tmp_path / "logs", tmp_path / FILE, every_steps=10, task="multiclass")
 
     return build
 
 
 @pytest.fixture
 def run(opened) -> Training:
-    shown = opened(line_every_s=3600)
+    shown = opened()
     shown.resume(0)
     return Training(shown)
 
@@ -102,13 +103,6 @@ class TestCurves:
         assert [step for step, _ in curve(tmp_path, "train/loss")] == [10, 20, 30, 40, 50, 60, 70]
         assert curve(tmp_path, "validation/loss") == [(50, 1.25)]
 
-    def test_keep_what_else_is_in_their_folder(self, run: Training, opened, tmp_path: Path) -> None:
-        other = tmp_path / "logs" / "layers" / "events.out.tfevents.0000000010"
-        other.parent.mkdir()
-        other.touch()
-        opened().resume(0)
-        assert other.exists()
-
     def test_have_the_speed_now_and_on_average_after_the_warm_up(self, run: Training, tmp_path: Path) -> None:
         names = ("train/current_examples_per_second", "train/average_examples_per_second", "train/input_wait")
         run.call(10)
@@ -132,17 +126,13 @@ class TestLinesWithoutATerminal:
         run.call(11 - WARM_UP_STEPS)
         assert lines() == ["step 10 of 100: training loss 0.1000"]
 
-    def test_come_no_more_often_than_configured(self, run: Training, lines) -> None:
-        for _ in range(9):
-            run.call(10)
-        assert len(lines()) == 1
-
-    def test_come_with_each_point_of_the_curves_of_a_slow_training(self, opened, lines) -> None:
-        run = Training(opened(line_every_s=0))
+    @pytest.mark.parametrize(("every_s", "steps"), [(0, [10, 20, 30]), (3600, [10])])
+    def test_come_with_points_of_the_curves_but_not_too_often(self, opened, lines, every_s, steps) -> None:
+        run = Training(opened(every_s))
         run.shown.resume(0)
         for _ in range(15):
             run.call(2)
-        assert [line.partition(":")[0] for line in lines()] == [f"step {n} of 100" for n in (10, 20, 30)]
+        assert [line.partition(":")[0] for line in lines()] == [f"step {n} of 100" for n in steps]
 
     def test_tell_the_speed_after_the_warm_up(self, run: Training, lines) -> None:
         run.call(WARM_UP_STEPS)

@@ -72,7 +72,15 @@ def verified(folder: Path) -> dict[str, Any]:
     """Verify every byte of a checkpoint; returns its step, files and facts. Raises DataError as `read`."""
     description = described(folder)
     for name, expected in description["files"].items():
-        _verify(folder / name, expected["bytes"], expected["sha256"])
+        file = folder / name
+        try:
+            size, digest = file.stat().st_size, files.sha256(file)
+        except OSError as error:
+            raise DataError(f"{file} cannot be read: {error.strerror}") from error
+        if size != expected["bytes"]:
+            raise DataError(f"{file} has {size} bytes, expected {expected['bytes']}")
+        if digest != expected["sha256"]:
+            raise DataError(f"{file} has sha256 {digest}, expected {expected['sha256']}")
     return description
 
 
@@ -90,17 +98,6 @@ def described(folder: Path) -> dict[str, Any]:
     if content != _sealed(**description):
         raise DataError(f"{file} was changed: its own sha256 does not match")
     return description
-
-
-def _verify(file: Path, size: int, digest: str) -> None:
-    try:
-        found_size, found = file.stat().st_size, files.sha256(file)
-    except OSError as error:
-        raise DataError(f"{file} cannot be read: {error.strerror}") from error
-    if found_size != size:
-        raise DataError(f"{file} has {found_size} bytes, expected {size}")
-    if found != digest:
-        raise DataError(f"{file} has sha256 {found}, expected {digest}")
 
 
 def committed(folder: Path) -> list[Path]:

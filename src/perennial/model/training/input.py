@@ -31,6 +31,8 @@ VECTOR, POSITIONS = tf.TensorSpec([None], tf.int64), tf.TensorSpec([None], tf.in
 EPOCH = tf.TensorSpec([], tf.int64)
 BLOCK = 128  # encoded examples that the generator yields at once
 Read = Callable[[Shard], tuple[NDArray[Any], NDArray[np.object_]]]  # labels and encoded images of a shard
+# Encoded examples: images, labels, ordinals, positions and epoch.
+Block = tuple[NDArray[np.object_], NDArray[Any], NDArray[np.int64], NDArray[np.int32], int]
 BLOCKS_AHEAD = 8  # enough to cover the time of reading a shard
 
 
@@ -206,7 +208,7 @@ class Input:
     def _from_records(self, slices: Slices, epoch: int, skip_steps: int) -> tf.data.Dataset:
         """Batches read from the records, each image decoded when it is needed."""
 
-        def blocks() -> Iterator[_Block]:
+        def blocks() -> Iterator[Block]:
             read = partial(pipeline.encoded, self._folder, label_columns=self._data.label_columns)
             return _blocks(read, self._shuffle, self._chunks(slices, epoch, skip_steps))
 
@@ -300,17 +302,7 @@ class _Chunk(NamedTuple):
     positions: NDArray[np.int32]  # within the global batch
 
 
-class _Block(NamedTuple):
-    """A block of encoded examples."""
-
-    images: NDArray[np.object_]  # bytes
-    labels: NDArray[Any]
-    ordinals: NDArray[np.int64]
-    positions: NDArray[np.int32]
-    epoch: int
-
-
-def _blocks(read: Read, shuffle: Shuffle, chunks: Iterator[_Chunk]) -> Iterator[_Block]:
+def _blocks(read: Read, shuffle: Shuffle, chunks: Iterator[_Chunk]) -> Iterator[Block]:
     """The encoded examples of the chunks, in order.
 
     While a group is yielded, the shards of the next are read one by one: both take the memory of one group.
@@ -331,9 +323,8 @@ def _blocks(read: Read, shuffle: Shuffle, chunks: Iterator[_Chunk]) -> Iterator[
             images[others] = None
         for start in range(0, len(chunk.rows), BLOCK):
             rows = chunk.rows[start : start + BLOCK]
-            yield _Block(
-                images[rows], labels[rows], ordinals[rows], chunk.positions[start : start + BLOCK], chunk.epoch
-            )
+            positions = chunk.positions[start : start + BLOCK]
+            yield images[rows], labels[rows], ordinals[rows], positions, chunk.epoch
             if following is not None:
                 images[rows] = None
                 following.read_up_to(size * (start + len(rows)) // len(chunk.rows))

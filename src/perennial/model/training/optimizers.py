@@ -35,9 +35,11 @@ def build(
             loss_scale_factor=fixed,
             **{KERAS_NAMES.get(key, key): value for key, value in config.optimizer_settings.items()},
         )
+    kinds: list[type] = [_TakesSums, type(optimizer)]
     if factors:
-        optimizer.__class__ = _kind((_Rated,), type(optimizer))
+        kinds.insert(0, _Rated)
         optimizer.factors = tuple(factors)
+    optimizer.__class__ = type(kinds[-1].__name__, tuple(kinds), {})
     if config.precision == "float16" and config.loss_scale == "dynamic":
         return keras.optimizers.LossScaleOptimizer(optimizer, name="loss_scale")
     return optimizer
@@ -74,7 +76,6 @@ def _component(name: str, learning_rate: Any) -> keras.optimizers.Optimizer:
         wrong = f"returned {own_components.described(made)}, expected a Keras optimizer"
         raise own_components.refused(name, wrong)
     made.name = short_name(name)
-    made.__class__ = _kind((_TakesSums,), type(made))
     return made
 
 
@@ -180,18 +181,14 @@ class _RMSprop(keras.optimizers.RMSprop):  # type: ignore[misc]
             squares.assign(tf.fill(squares.shape, self._initial))
 
 
-def _kind(before: tuple[type, ...], kind: type) -> type:
-    return type(kind.__name__, (*before, kind), {})
-
-
 KERAS_NAMES = {"l1": "l1_regularization_strength", "l2": "l2_regularization_strength"}
 OPTIMIZERS: dict[str, type] = {
-    "adadelta": _kind((_TakesSums,), keras.optimizers.Adadelta),
-    "adagrad": _kind((_TakesSums,), keras.optimizers.Adagrad),
-    "adam": _kind((_TakesSums, _InOneKernel), keras.optimizers.Adam),
-    "adamw": _kind((_TakesSums, _InOneKernel), keras.optimizers.AdamW),
-    "ftrl": _kind((_TakesSums,), keras.optimizers.Ftrl),
-    "momentum": _kind((_TakesSums,), _Momentum),
-    "rmsprop": _kind((_TakesSums,), _RMSprop),
-    "sgd": _kind((_TakesSums,), keras.optimizers.SGD),
+    "adadelta": keras.optimizers.Adadelta,
+    "adagrad": keras.optimizers.Adagrad,
+    "adam": _InOneKernel,
+    "adamw": type("AdamW", (_InOneKernel, keras.optimizers.AdamW), {}),
+    "ftrl": keras.optimizers.Ftrl,
+    "momentum": _Momentum,
+    "rmsprop": _RMSprop,
+    "sgd": keras.optimizers.SGD,
 }

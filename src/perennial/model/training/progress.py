@@ -76,22 +76,13 @@ class Progress:
     The file holds the latest values: epoch and step with their totals, the main score of the last evaluation
     (accuracy or map), examples per second and the seconds left; unknown values are null. Enter `bar` to show
     the bar. Every `every_steps` steps add a point to the curves and, without a terminal, log a line, at most
-    one every `line_every_s` seconds.
+    one in ten seconds.
     """
 
-    def __init__(
-        self,
-        length: Length,
-        logs: Path,
-        file: Path,
-        *,
-        every_steps: int,
-        task: Task = "multiclass",
-        line_every_s: float = LINE_EVERY_S,
-    ) -> None:
+    def __init__(self, length: Length, logs: Path, file: Path, *, every_steps: int, task: Task) -> None:
         self._length, self._logs, self._file = length, logs, file
         self._metric, self._score_name = STOP_METRICS[task][0], SCORE_NAMES[task]
-        self._every_steps, self._line_every_s = every_steps, line_every_s
+        self._every_steps = every_steps
         self.bar = bars.Progress(
             *bars.Progress.get_default_columns(),
             bars.TextColumn("{task.fields[state]}"),
@@ -169,7 +160,7 @@ class Progress:
             self._events.add_scalars(row.step, "train", values)
             line += f", {current:,.0f} examples/s, {values['seconds_per_step']:.3g} s per step"
             self._restart_interval(pace)
-        if self.bar.disable and time.monotonic() - self._last_line >= self._line_every_s:
+        if self.bar.disable and time.monotonic() - self._last_line >= LINE_EVERY_S:
             self._show(line)
 
     def _write(self, step: int, pace: Pace) -> None:

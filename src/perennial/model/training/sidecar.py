@@ -60,38 +60,6 @@ class Result(JsonFile, extra="forbid"):
         return self.model_dump(include={"accuracy", "map", "loss", "recall_at_5"})
 
 
-class Results:
-    """Results in a JSON Lines file and as TensorBoard scalars; `add` returns once a result is on disk."""
-
-    def __init__(self, file: Path, logs: Path) -> None:
-        """Read earlier results, if there are any, and write their curves for TensorBoard into `logs` again."""
-        self._file = file
-        try:
-            lines = file.read_bytes().splitlines() if file.exists() else []
-            self.all = [Result.model_validate_json(line) for line in lines]
-        except ValidationError as error:
-            raise DataError(
-                f"{file} is not a file of results: {error.errors()[0]['msg']}; "
-                "move it away to score the existing checkpoints again"
-            ) from error
-        self._events = EventWriter(logs, purge_step=0)
-        for result in self.all:
-            self._show(result)
-
-    def __contains__(self, sha256: str) -> bool:
-        return any(result.sha256 == sha256 for result in self.all)
-
-    def add(self, result: Result) -> None:
-        """Add a result."""
-        self.all.append(result)
-        files.write_bytes(self._file, b"".join(each.model_dump_json().encode() + b"\n" for each in self.all))
-        self._show(result)
-
-    def _show(self, result: Result) -> None:
-        # The names of the training's own curves, so that they share their charts.
-        self._events.add_scalars(result.step, result.split, result.scores)
-
-
 class CheckpointScorer:
     """Score checkpoints of a training one after the other on a split, or on its first batches.
 
@@ -112,8 +80,11 @@ class CheckpointScorer:
         self.partial = self.examples < whole
         self._model: Any = None  # built for the first checkpoint
 
-    def score(self, taken: Snapshot) -> Scores:
-        """Score a checkpoint in float32, as `evaluate` does; training in float32 has the same scores."""
+    def score(self, taken: Snapshot) -> tuple[Scores, str]:
+        """Score a checkpoint in float32, as `evaluate` does; returns also the SHA-256 of the weights it scored.
+
+        A training in float32 has the same scores.
+        """
         if self._model is None:
             self._prepare(taken)
         # Weights that have an average are replaced by it.
@@ -123,16 +94,18 @@ class CheckpointScorer:
         require_finite(self._model)
         with tf.device(self._device), pipeline.naming_shards(self._records, self._data):
             logits = inference.batch_logits(self._predict, self._batches)
-            return scoring.score(logits, classes=self._classes, examples=self.examples)
-
-    @property
-    def weights_sha256(self) -> str:
-        """The digest of the weights that were scored last."""
-        return model_folder.weights_sha256(self._model)
+            scores = scoring.score(logits, classes=self._classes, examples=self.examples)
+        return scores, model_folder.weights_sha256(self._model)
 
     def _prepare(self, taken: Snapshot) -> None:
         """Build the model of a training, and the batches to score it on."""
-        description = _description(taken)
+        try:
+            description = Description.model_validate_json(files.json_bytes(taken.facts["model"]))
+        except (LookupError, ValidationError) as error:
+            raise DataError(
+                f"the checkpoint of step {taken.step} does not describe its model as this version of the "
+                "program does; it was not scored; use the code that wrote it"
+            ) from error
         if description.data != (digest := manifest.digest(self._records)):
             raise DataError(
                 f"the training is on the records with manifest {description.data}, {self._records} has "
@@ -152,16 +125,6 @@ class CheckpointScorer:
             # TensorFlow discards the cache of a dataset that is not read to the end.
             cache_mb=0 if self.partial else self._memory_mb,
         ).take(math.ceil(self.examples / self._batch_size))
-
-
-def _description(taken: Snapshot) -> Description:
-    try:
-        return Description.model_validate_json(files.json_bytes(taken.facts["model"]))
-    except (LookupError, ValidationError) as error:
-        raise DataError(
-            f"the checkpoint of step {taken.step} does not describe its model as this version of the program "
-            "does; it was not scored; use the code that wrote it"
-        ) from error
 
 
 def watch(
@@ -193,11 +156,11 @@ def watch(
     home = config.paths.work / "watch" / training.name
     with locks.held(home / f"{name}.lock", "evaluate --watch", busy="another process scores the same"):
         logs = config.paths.runs / "tensorboard" / training.name[:12] / f"watch_{name}"
-        sidecar = _Sidecar(training, scorer, Results(home / f"{name}.jsonl", logs))
+        sidecar = _Sidecar(training, scorer, home / f"{name}.jsonl", logs)
         log.info("scoring the checkpoints of %s on %d %s examples", training, scorer.examples, split)
         sidecar.run(once=once, every_s=every_s)
         if as_json:
-            results = [result.model_dump(mode="json") for result in sidecar.results.all]
+            results = [result.model_dump(mode="json") for result in sidecar.results]
             found = {"training": training.name, "split": split, "results": results}
             typer.echo(json.dumps(found, indent=2, sort_keys=True, allow_nan=False))
         sidecar.raise_problem()
@@ -233,11 +196,27 @@ def _last_written(training: Path) -> float:
 
 
 class _Sidecar:
-    """The checkpoints of a training, and their results."""
+    """The checkpoints of a training, and their results: in a JSON Lines file and as curves of TensorBoard."""
 
-    def __init__(self, training: Path, scorer: CheckpointScorer, results: Results) -> None:
-        self._training, self._scorer, self.results = training, scorer, results
+    def __init__(self, training: Path, scorer: CheckpointScorer, file: Path, logs: Path) -> None:
+        """Read earlier results, if there are any, and write their curves into `logs` again."""
+        self._training, self._scorer, self._file = training, scorer, file
         self._problems: dict[Path, PerennialError] = {}
+        try:
+            lines = file.read_bytes().splitlines() if file.exists() else []
+            self.results = [Result.model_validate_json(line) for line in lines]
+        except ValidationError as error:
+            raise DataError(
+                f"{file} is not a file of results: {error.errors()[0]['msg']}; "
+                "move it away to score the existing checkpoints again"
+            ) from error
+        self._events = EventWriter(logs, purge_step=0)
+        for result in self.results:
+            self._show(result)
+
+    def _show(self, result: Result) -> None:
+        # The names of the training's own curves, so that they share their charts.
+        self._events.add_scalars(result.step, result.split, result.scores)
 
     def run(self, *, once: bool, every_s: float) -> None:
         """Score new checkpoints until the training has ended."""
@@ -251,7 +230,7 @@ class _Sidecar:
                 break
             if not scored:
                 _sleep(every_s)
-        log.info("%d checkpoints are scored", len(self.results.all))
+        log.info("%d checkpoints are scored", len(self.results))
 
     def raise_problem(self) -> None:
         """Raise the error of the first existing checkpoint that could not be scored."""
@@ -265,14 +244,15 @@ class _Sidecar:
         for path in checkpoints.committed(self._training):
             process.raise_if_signalled()  # native code can swallow the exception
             digest = _digest(path)
-            if digest not in self.results and not isinstance(self._problems.get(path), QualityError):
+            known = any(result.sha256 == digest for result in self.results)
+            if not known and not isinstance(self._problems.get(path), QualityError):
                 scored += self._score(path, digest)
         return scored
 
     def _last_is_scored(self) -> bool:
         """Whether the newest checkpoint is the last one of its training, and scored."""
         newest = {_digest(path) for path in checkpoints.committed(self._training)[-1:]}
-        return any(result.stopped_by for result in self.results.all if result.sha256 in newest)
+        return any(result.stopped_by for result in self.results if result.sha256 in newest)
 
     def _score(self, path: Path, digest: str) -> bool:
         """Score a checkpoint and save its result; False if it fails. A failure is logged once."""
@@ -282,7 +262,7 @@ class _Sidecar:
         except DataError as error:
             return self._skip(path, error)
         try:
-            scores = self._scorer.score(taken)
+            scores, weights_sha256 = self._scorer.score(taken)
         except QualityError as error:
             return self._skip(path, error)
         self._problems.pop(path, None)
@@ -294,11 +274,14 @@ class _Sidecar:
             examples=scores.examples,
             partial=self._scorer.partial,
             **scores.summary,
-            weights_sha256=self._scorer.weights_sha256,
+            weights_sha256=weights_sha256,
             stopped_by=taken.facts["stopped_by"],
         )
         with process.signals_held():
-            self.results.add(result)
+            self.results.append(result)
+            content = b"".join(each.model_dump_json().encode() + b"\n" for each in self.results)
+            files.write_bytes(self._file, content)
+            self._show(result)
         log.info(
             "step %d: %s %s of %d examples%s, in %.2f s", result.step, result.split,
             ", ".join(f"{SHOWN.get(name, name)} {value:.4f}" for name, value in result.scores.items()),

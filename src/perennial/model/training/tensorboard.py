@@ -52,7 +52,7 @@ class EventWriter:
 
     def add_scalars(self, step: int, group: str, scalars: Mapping[str, float]) -> None:
         """Write a point of the curve `group/name` for each scalar."""
-        self.add(step, (scalar(f"{group}/{name}", value) for name, value in scalars.items()))
+        self.add(step, (Value(tag=f"{group}/{name}", simple_value=each) for name, each in scalars.items()))
 
     def add(self, step: int, values: Iterable[Value]) -> None:
         """Write the values of a step; when this returns they are in the file."""
@@ -66,11 +66,6 @@ class EventWriter:
 
 def _event(step: int, values: Iterable[Value]) -> Event:
     return Event(wall_time=time.time(), step=step, summary=tf.compat.v1.Summary(value=values))
-
-
-def scalar(name: str, value: float) -> Value:
-    """A point of a curve."""
-    return Value(tag=name, simple_value=value)
 
 
 def histogram(name: str, values: tf.Tensor | NDArray[np.floating]) -> Value:
@@ -181,7 +176,7 @@ class _Copy:
             yield histogram(f"gradients/{weight.path}", tf.cast(gradient, tf.float32) / scale)
         for name, activations in outputs["layers"].items():
             yield histogram(f"activations/{name}", activations)
-            yield scalar(f"sparsity/{name}", float(tf.math.zero_fraction(activations)))
+            yield Value(tag=f"sparsity/{name}", simple_value=float(tf.math.zero_fraction(activations)))
 
 
 def _scaled_to_0_1(images: tf.Tensor) -> tf.Tensor:
