@@ -52,13 +52,13 @@ def digest(names: list[str]) -> str:
     return hashlib.sha256("".join(f"{name}\n" for name in sorted(names)).encode()).hexdigest()
 
 
-def build(name: str, size: int, classes: int) -> tuple[tf.Tensor, tf.Tensor, dict[str, tf.Tensor]]:
-    """Images, logits and end points of a network in evaluation, in the current graph."""
+def build(name: str, size: int, classes: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Images and logits of a network in evaluation, in the current graph."""
     network, scope, _ = NETWORKS[name]
     images = v1.placeholder(tf.float32, (2, size, size, 3))
     with slim.arg_scope(scope()):
-        logits, end_points = network(images, classes, is_training=False)
-    return images, logits, end_points
+        logits, _ = network(images, classes, is_training=False)
+    return images, logits
 
 
 def count(name: str, classes: int) -> int:
@@ -85,9 +85,9 @@ def regularized(graph: tf.Graph) -> list[str]:
 
 
 def computed(name: str, size: int) -> dict[str, Any]:
-    """Logits [2, 10] and excerpts of the end points at a size."""
+    """Logits [2, 10] at a size."""
     with tf.Graph().as_default() as graph, v1.Session(graph=graph) as session:
-        images, logits, end_points = build(name, size, 10)
+        images, logits = build(name, size, 10)
         values = {
             variable.initializer.inputs[1]: slim_values.weight(
                 variable.op.name, tuple(variable.shape.as_list())
@@ -97,16 +97,7 @@ def computed(name: str, size: int) -> dict[str, Any]:
         session.run(v1.global_variables_initializer(), values)
         values = session.run(logits, {images: slim_values.images(size)}).reshape(2, 10)
         logits = [[float(f"{each:.7g}") for each in row] for row in values]
-        return {"size": size, "end_points": shapes(end_points), "logits": logits}
-
-
-def shapes(end_points: dict[str, tf.Tensor]) -> dict[str, str]:
-    """ "height x width x channels" of the end points, without sides of 1 and without the insides of units."""
-    found = {}
-    for name, value in end_points.items():
-        if "/bottleneck" not in name and name.lower() not in {"logits", "predictions", "auxlogits"}:
-            found[name] = "x".join(str(side) for side in value.shape.as_list()[1:] if side != 1)
-    return found
+        return {"size": size, "logits": logits}
 
 
 def described(name: str) -> dict[str, Any]:

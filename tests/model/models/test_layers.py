@@ -64,16 +64,6 @@ def test_mixed_precision_drops_the_same_units(layer: Dropout, dtype: str) -> Non
     np.testing.assert_array_equal(dropped(mixed, range(BATCH)) > 0, dropped(layer, range(BATCH)) > 0)
 
 
-def test_a_compiled_function_draws_the_same(layer: Dropout) -> None:
-    compiled = tf.function(lambda step: _traced(layer, step))
-    np.testing.assert_array_equal(compiled(tf.constant(3)).numpy(), dropped(layer, range(BATCH), step=3))
-
-
-def _traced(layer: Dropout, step: tf.Tensor) -> tf.Tensor:
-    with randomness(tf.stack([7, step]), tf.range(BATCH), BATCH):
-        return layer(tf.constant(ONES), training=True)
-
-
 def test_nothing_is_dropped_outside_of_training(layer: Dropout) -> None:
     with randomness(tf.constant([7, 0]), tf.range(BATCH), BATCH):
         np.testing.assert_array_equal(layer(ONES).numpy(), ONES)
@@ -84,18 +74,6 @@ def test_a_bare_layer_drops_as_keras_does(layer: Dropout) -> None:
     first, second = (tf.function(layer)(ONES, training=True).numpy() for _ in range(2))
     assert (first == 0).mean() == pytest.approx(RATE, abs=0.02)
     assert (first != second).any()
-
-
-def test_a_model_in_parts_is_the_model_on_the_whole_batch(build) -> None:
-    model = build("mnist_cnn", (8, 8, 1))
-    images = np.random.default_rng(0).normal(size=(BATCH, 8, 8, 1)).astype(np.float32)
-
-    def logits(places: slice) -> np.ndarray:
-        with randomness(tf.constant([7, 0]), tf.range(BATCH)[places], BATCH):
-            return model(images[places], training=True).numpy()
-
-    parts = np.concatenate([logits(slice(0, 4)), logits(slice(4, 8))])
-    np.testing.assert_allclose(parts, logits(slice(0, 8)), atol=1e-6)
 
 
 @pytest.mark.parametrize(("step", "rate"), [(0, 0.0), (50, 0.2), (100, 0.4), (1000, 0.4)])

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -37,17 +36,6 @@ ALL = [
     for name, facts in SLIM.items()
     for case in ((name, each["size"]) for each in facts["computed"])
 ]
-# Layers of Keras' networks at slim's end points.
-KERAS_ENDS = {
-    **{f"pool{number}": f"block{number}_pool" for number in range(1, 6)},
-    **{
-        f"Mixed_{module}": f"mixed{number}"
-        for number, module in enumerate(("5b", "5c", "5d", "6a", "6b", "6c", "6d", "6e", "7a", "7b", "7c"))
-    },
-    "PreLogits": "avg_pool",
-    "MaxPool_3a_3x3": "max_pooling2d",
-    "MaxPool_5a_3x3": "max_pooling2d_1",
-}
 
 
 def digest(names: Iterable[str]) -> str:
@@ -137,24 +125,6 @@ def test_a_checkpoint_of_a_network_that_tf_slim_lacks_gives_slims_logits(
     assert np.abs(found - np.array(facts["logits"])).max() <= 1e-4 * facts["largest"]
 
 
-def test_end_points_have_slims_shapes(pair: Pair) -> None:
-    layers = {layer.name: layer for layer in pair.model.layers}
-    by_slim = {name.rpartition("/")[0]: path.rpartition("/")[0] for path, name in pair.names.items()}
-    found = {name: shape_at(name, layers, by_slim) for name in pair.computed["end_points"]}
-    assert found == pair.computed["end_points"]
-
-
-def shape_at(end_point: str, layers: dict[str, keras.Layer], by_slim: dict[str, str]) -> str:
-    """As slim_reference.py says shapes, of the output of our layer at one of slim's end points."""
-    inner = end_point.rpartition("/")[-1] if "pool" in end_point else end_point.partition("/")[2] or end_point
-    units = [name for name in layers if re.fullmatch(rf"{inner}\.unit_\d+\.bottleneck_v\d", name)]
-    named = inner.replace("/", ".")
-    of_keras = KERAS_ENDS.get(inner), by_slim.get(end_point), by_slim.get(f"InceptionV3/{end_point}")
-    wanted = (*units[-1:], f"{named}.Relu", named, *of_keras, "global_pool")
-    layer = next(layers[name] for name in wanted if name in layers)
-    return "x".join(str(side) for side in layer.output.shape[1:] if side != 1)
-
-
 def test_the_decay_of_batch_statistics_is_slims_or_the_one_asked_for(build) -> None:
     def decays(name: str, size: int, **options: object) -> set[float]:
         with StatelessScope():
@@ -178,22 +148,6 @@ def test_first_weights_are_normal_with_slims_deviation_and_cut_at_two(initial, d
     assert np.abs(values).max() <= 2.0001
     assert values.std() == pytest.approx(0.8796, abs=0.005)
     assert not np.array_equal(values, np.asarray(initial()((400, 900))) / deviation)  # of another layer
-
-
-# Of networks that tf-slim does not have: trainable weights without the auxiliary classifier, 1,000 classes,
-# as ports of slim's checkpoints to PyTorch count them (which have a scale in each normalization).
-PORTED = {"inception_v4": 42_679_816, "pnasnet_large": 86_057_668}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PORTED)
-def test_a_network_that_tf_slim_lacks_has_the_published_weights(build, name: str) -> None:
-    with StatelessScope():
-        model = build(name, classes=1000)
-    kept = [each for each in model.trainable_weights if not each.path.startswith("aux_logits")]
-    scales = {each.path.rpartition("/")[0] for each in kept if each.path.endswith("gamma")}
-    missing = [each for each in kept if each.path.endswith("beta") and each.path[:-5] not in scales]
-    assert sum(int(np.prod(each.shape)) for each in (*kept, *missing)) == PORTED[name]
 
 
 def pooled_as_slim(layer: keras.Layer) -> keras.Layer:

@@ -258,17 +258,16 @@ def test_rows_that_a_power_cut_took_are_no_obstacle(here, signals):
     assert training.table(outcome.config.paths.curves / "training.csv") == outcome.steps
 
 
-class TestATrainingOfAnotherKind:
-    def test_starts_from_zero_and_keeps_the_old_checkpoints(self, here, signals, caplog):
-        interrupted(signals, {})
-        (folder,) = (here / ".work" / "train").iterdir()
-        left = contents(here / ".work" / "train")
-        with caplog.at_level("INFO"):
-            other = run({"train.seed": 1})
-        assert "resumed" not in caplog.text
-        (why,) = (line for line in caplog.messages if "fingerprint" in line)
-        assert "train.seed (0, now 1)" in why
-        assert str(folder.relative_to(here)) in why
-        assert [step["step"] for step in other.steps] == [1, 2, 3]
-        now = contents(here / ".work" / "train")
-        assert {name: now.get(name) for name in left} == left
+def test_a_training_of_another_kind_starts_from_zero_and_keeps_the_old_checkpoints(here, signals, caplog):
+    interrupted(signals, {})
+    (folder,) = (here / ".work" / "train").iterdir()
+    left = contents(here / ".work" / "train")
+    with caplog.at_level("INFO"):
+        other = run({"train.seed": 1})
+    assert "resumed" not in caplog.text
+    (why,) = (line for line in caplog.messages if "fingerprint" in line)
+    assert "train.seed (0, now 1)" in why
+    assert str(folder.relative_to(here)) in why
+    assert [step["step"] for step in other.steps] == [1, 2, 3]
+    now = contents(here / ".work" / "train")
+    assert {name: now.get(name) for name in left} == left

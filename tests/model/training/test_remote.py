@@ -102,11 +102,6 @@ def test_two_are_kept_and_each_is_whole(machine):
 
 
 @pytest.mark.fast_rows("folder")
-def test_an_empty_remote_holds_none(machine):
-    assert machine("one").fetch() is None
-
-
-@pytest.mark.fast_rows("folder")
 def test_what_a_machine_has_itself_is_not_fetched(machine):
     one = machine("one").save(10, 20)
     assert one.run.fetch() is None

@@ -57,14 +57,6 @@ def test_a_training_that_was_killed_and_resumed_leaves_the_same_files(history, t
     assert contents(tmp_path) == expected
 
 
-def test_each_step_stands_once(history, tmp_path):
-    made = history()
-    made.resume(0, [])
-    write(made, 1, 30)
-    history().resume(20, [])
-    assert [int(line["step"]) for line in read(tmp_path / "work" / "steps.csv")] == list(range(1, 21))
-
-
 def test_a_curve_has_at_most_a_thousand_points_of_means(history, tmp_path):
     made = history(steps=2500)
     made.resume(0, [])
@@ -74,13 +66,6 @@ def test_a_curve_has_at_most_a_thousand_points_of_means(history, tmp_path):
     mean = (1 + 1 / 2 + 1 / 3) / 3
     assert float(points[0]["loss"]) == pytest.approx(mean)
     assert float(points[0]["train_accuracy"]) == pytest.approx(1 - mean)
-
-
-def test_the_curve_of_validation_names_its_columns_once(history, tmp_path):
-    made = history()
-    made.resume(0, [])
-    write(made, 1, 20)
-    assert [line["step"] for line in read(tmp_path / "curves" / "validation.csv")] == ["10", "20"]
 
 
 def test_the_curve_of_several_labels_has_their_scores(tmp_path):
