@@ -138,12 +138,6 @@ def test_weights_of_another_network_change_nothing(build: Any, preset: Path) -> 
     assert all(map(np.array_equal, before, model.get_weights()))
 
 
-@pytest.mark.usefixtures("small")
-def test_weights_of_colours_do_not_fit_grey_images(build: Any, preset: Path) -> None:
-    with pytest.raises(ConfigError, match="fit images of 3 channels"):
-        imagenet_weights.load(build("deit_tiny_16", (32, 32, 1)), preset)
-
-
 def test_a_size_between_two_patches_is_refused(build: Any) -> None:
     with pytest.raises(ConfigError, match=r"multiples of 16 pixels, got 40x40; set preprocessing\.image_size"):
         build("deit_tiny_16", (40, 40, 3))

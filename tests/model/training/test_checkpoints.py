@@ -137,16 +137,6 @@ def test_equal_variables_give_equal_bytes(tmp_path):
     assert sorted(json.loads(first["checkpoint.json"])) == ["facts", "files", "sha256", "step"]
 
 
-def test_keras_variables_are_named_by_their_paths(tmp_path):
-    layers = [tf.keras.layers.Dense(2, name=name) for name in ("first", "second")]
-    for layer in layers:
-        layer.build([None, 3])
-    with Checkpoints(tmp_path, max_to_keep=2) as these:
-        these.save(1, {"model": [one for layer in layers for one in layer.weights]}, {})
-    found = checkpoints.newest(tmp_path, "model").group("model")
-    assert list(found) == ["first/bias", "first/kernel", "second/bias", "second/kernel"]
-
-
 def test_one_group_is_read_without_knowing_the_others(two):
     assert list(checkpoints.read(two, "model").values) == ["model/kernel"]
     assert list(checkpoints.newest(two.parent, "model").values) == ["model/kernel"]

@@ -1,6 +1,7 @@
 """Each option trains alike on one, two and three devices, with short last batches, resumed or not."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple, get_args
 
@@ -113,18 +114,24 @@ Train = Callable[[Mapping[str, object], Sequence[int], bool], list[Trained]]
 @pytest.fixture(scope="module")
 def train(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Train]:
     """Trains on so many devices, one training for each number."""
-    digits, photographs, tags = map(tmp_path_factory.mktemp, ("digits", "photographs", "tags"))
-    write_photographs(photographs / "originals")
-    tagged.write(tags / "tagged", train=EXAMPLES, validation=50, test=50)
-    sets = (digits, {}, EXAMPLES), (photographs, PHOTOGRAPHS, 37), (tags, tagged.VALUES, EXAMPLES)
-    for folder, more, examples in sets:
+    groups: dict[tuple[Path, int], Devices] = {}
+
+    @cache
+    def prepared(originals: str) -> Path:
+        folder, more, examples = tmp_path_factory.mktemp("records"), {}, EXAMPLES
+        if originals == "originals":
+            write_photographs(folder / originals)
+            more, examples = PHOTOGRAPHS, 37
+        if originals == "tagged":
+            tagged.write(folder / originals, train=EXAMPLES, validation=50, test=50)
+            more = tagged.VALUES
         training.prepare(folder, {**COMMON, **more})
         manifest = documents.read_json(folder / "data" / "records" / "manifest.json")
         assert manifest["splits"]["train"]["examples"] == examples
-    groups: dict[tuple[Path, int], Devices] = {}
+        return folder
 
     def train(values: Mapping[str, object], counts: Sequence[int], resume: bool) -> list[Trained]:
-        records = {"originals": photographs, "tagged": tags}.get(str(values.get("dataset.path")), digits)
+        records = prepared(str(values.get("dataset.path")))
         for count in counts:
             if (records, count) not in groups:
                 groups[records, count] = Devices(records, tmp_path_factory.mktemp(f"cpu{count}"), count)

@@ -119,13 +119,11 @@ def test_finishing_removes_finished_trainings_and_keeps_those_that_can_be_resume
     finish(trainings / "this")
     assert names(trainings) == {"this", "resumable"}
     assert names(trainings / "this") == {"step-000000005", "finished"}
-
-
-def test_a_finished_training_records_its_weights_and_versions(trainings):
-    finish(trainings / "this")
     record = documents.read_json(trainings / "this" / run_directory.FINISHED)
-    assert record["weights_sha256"] == "1f"
-    assert record["versions"].keys() == {"python", "tensorflow", "keras", "numpy"}
+    assert (record["weights_sha256"], [*record["versions"]]) == (
+        "1f",
+        ["keras", "numpy", "python", "tensorflow"],
+    )
 
 
 @pytest.mark.parametrize("inside", ["", "step-000000005"])
