@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from perennial.base import documents, files
 from perennial.base.config import Config
-from perennial.base.errors import DataError
+from perennial.base.errors import DataError, listed
 from perennial.base.layout import Project
 from perennial.base.project import code_digests, own_components, source_code
 from perennial.model.training import checkpoints
@@ -171,11 +171,10 @@ def _log_start(folder: Path, parts: Parts) -> None:
         changed = differences(documents.read_json(other / FINGERPRINT)["parts"], parts)
     except (DataError, LookupError, TypeError, AttributeError):
         changed = [f"unknown, since {other / FINGERPRINT} cannot be read"]
-    shown = ", ".join(changed[:SHOWN]) + (f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else "")
     log.info(
         "starting from step 0: the fingerprint of this training differs from that of the last one in %s; "
         "the checkpoints of that one, up to step %d, are in %s%s",
-        shown, checkpoints.step_of(newest), other,
+        listed(changed, SHOWN), checkpoints.step_of(newest), other,
         " until this one finishes" if (other / FINISHED).exists() else " and stay there: it resumes from them "
         "once these are as they were",
     )  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import nullcontext
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from pydantic import ValidationError
 from perennial.base import files
 from perennial.base.config import Config
 from perennial.base.config.training import WarmStartConfig
-from perennial.base.errors import ConfigError, DataError
+from perennial.base.errors import ConfigError, DataError, listed
 from perennial.data.sources.weights import (
     IMAGENET,
     KINDS,
@@ -38,7 +39,7 @@ from perennial.model.training.snapshot import Snapshot
 log = logging.getLogger(__name__)
 Weights = Mapping[str, NDArray[np.generic]]
 GROUPS = ("weights", "averages")  # that are read from our checkpoints
-SHOWN = 5  # names listed in a message
+_shown = partial(listed, most=5)  # names in a message
 
 
 class Source(NamedTuple):
@@ -258,11 +259,6 @@ def _refuse_misfits(
 def _layers(paths: Iterable[str], of: Mapping[str, str]) -> list[str]:
     """The layers of the weights, in order and without repetition."""
     return list(dict.fromkeys(of.get(path, path.partition("/")[0]) for path in paths))
-
-
-def _shown(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
 
 
 def set_trainable(model: keras.Model, patterns: Sequence[str]) -> None:
