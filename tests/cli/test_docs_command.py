@@ -11,8 +11,7 @@ from support import wheel
 from typer.testing import CliRunner
 
 from perennial.base.errors import ConfigError
-from perennial.cli import app, docs_command
-from perennial.cli.panels import LISTED
+from perennial.cli import LISTED, app, docs_command
 
 ROOT = Path(__file__).parents[2]
 PAGES = docs_command.pages()

@@ -1,7 +1,6 @@
 """Commands on a pipeline in `pipelines/`."""
 
 import json
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -25,14 +24,7 @@ def project(tmp_path):
 
 
 def perennial(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [forks.python(), "-m", "perennial", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-    )
+    return forks.run("-m", "perennial", *arguments, folder=folder)
 
 
 def test_an_option_before_the_command_names_the_pipeline(project):

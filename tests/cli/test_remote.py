@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 
 import pytest
 from support import forks
@@ -12,13 +11,13 @@ import perennial.base.dvc.dvc_program
 
 
 def dvc(*arguments):
-    command = [forks.python(), "-m", "dvc", *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    done = forks.run("-m", "dvc", *arguments)
+    done.check_returncode()
+    return done.stdout
 
 
 def add(*arguments):
-    command = [forks.python(), "-m", "perennial", "remote", "add", *arguments]
-    return subprocess.run(command, check=False, capture_output=True, text=True)
+    return forks.run("-m", "perennial", "remote", "add", *arguments)
 
 
 @pytest.fixture

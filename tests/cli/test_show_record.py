@@ -101,12 +101,6 @@ def test_a_number_that_no_record_has_is_refused(config):
         show(config, 2)
 
 
-def test_a_record_of_a_file_has_the_classes_of_the_manifest_beside_it(config, capsys):
-    guarded("show", lambda: show_in_file(config.paths.records / "all.tfrecord", 0), as_json=True)
-    found = json.loads(capsys.readouterr().out)
-    assert {"class": "dog", "split": None, "record": 0}.items() <= found.items()
-
-
 def harm(config, place):
     """Flips a bit of the first record."""
     shard = config.paths.records / "all.tfrecord"
@@ -150,12 +144,6 @@ def test_a_record_of_a_file_is_shown_without_parameters_manifest_and_index(comma
     assert lines[0] == "record  a.tfrecord, record 0"
     assert lines[2].startswith("label   1: ")
     assert "dog" not in lines[2]
-
-
-def test_a_file_and_a_split_are_one_too_many(command):
-    shown = command("0", "--shard", "a.tfrecord", "--split", "test")
-    assert shown.exit_code == 2
-    assert "leave one out" in shown.output
 
 
 @pytest.mark.fast_rows("arguments0-ascii", "arguments1-latin-1")

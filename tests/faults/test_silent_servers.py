@@ -19,7 +19,7 @@ from support.small_servers import Answering, Silent, served, silent_server
 from perennial.base import limits
 from perennial.base.errors import PerennialError
 from perennial.orchestration.client.prefect_server import connect
-from perennial.orchestration.remote_runs import alert
+from perennial.orchestration.remote_runs import start_run
 
 PERENNIAL = ("-m", "perennial")
 DVC = ("-c", "from perennial.base.dvc import dvc_program; dvc_program.run('pull')")
@@ -124,4 +124,4 @@ def test_a_webhook_that_never_answers_is_named_after_its_limit(monkeypatch: pyte
         connect({"PREFECT_API_URL": f"{address}/api"}, pauses=()) as server,
         pytest.raises(PerennialError, match=r"has not recorded within 1 s what became of the alert"),
     ):
-        alert.send_alert(server, "text")
+        start_run.send_alert(server, "text")

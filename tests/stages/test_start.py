@@ -7,7 +7,7 @@ import pytest
 
 LATE = {"httpx", "matplotlib", "rich.progress", "scipy.optimize", "scipy.sparse", "scipy.special"}
 QUICK = "from perennial.stages import champion, convert, download, gate, initialize, validate"
-COMMANDS = "from perennial.cli import commands, stage_runner"
+COMMANDS = "from perennial.cli import commands, stage_commands"
 
 
 # Keras loads SciPy where something else has; NumPy starts threads where nothing has set their number.

@@ -24,8 +24,8 @@ from perennial.base.layout import PIPELINES, Project
 from perennial.base.processes import process
 from perennial.base.project.stage_table import STAGES
 from perennial.base.stage_state import environment, kept_results
+from perennial.cli import LISTED
 from perennial.cli.option_types import PARAMS, DebugOption, JsonOption, PathOrUrl, typed
-from perennial.cli.panels import LISTED
 
 _chosen: list[Path] = []  # folder of the pipeline that `perennial --pipeline` names
 _as_json: ContextVar[bool] = ContextVar("as_json", default=False)  # whether the command prints JSON
@@ -126,7 +126,7 @@ def command(
     """Decorate a function as a command; the panels tell about most of them. `shown`: whether it is hidden."""
     if about is None:
         if name not in LISTED:
-            raise LookupError(f"{name} is not listed in PANELS of cli/panels.py, and gives no `about`")
+            raise LookupError(f"{name} is not listed in PANELS of cli/__init__.py, and gives no `about`")
         about, page, _ = LISTED[name]
         epilog = f"{epilog} More: `perennial docs {page}`.".lstrip()
     return app.command(name, cls=JsonCommand if json else Command, help=about, epilog=epilog, **shown)

@@ -13,7 +13,7 @@ from perennial.base.project import own_components
 from perennial.base.stage_state import outputs
 from perennial.cli.command import command, exclusive, key_and_value, option_object, output, wants_json
 from perennial.cli.option_types import PARAMS, ParamsOption, SplitName, argument, location, switch, typed
-from perennial.cli.stage_runner import run_stage
+from perennial.cli.stage_commands import run_stage
 from perennial.release.registry import run_records
 
 if TYPE_CHECKING:

@@ -54,6 +54,7 @@ def _label(  # noqa: PLR0913 - each option is one
         _label_photos(Path(place), add or (), count=count, seed=seed, who=who, none_as=none_as, port=port)
         return
     checked = config.load(params)
+    several = checked.dataset.task == "multilabel"
     answers = _module("answers").Answers(checked.paths.work / "label")
     if compare:
         output(*_compared(answers))
@@ -64,12 +65,12 @@ def _label(  # noqa: PLR0913 - each option is one
         output(made, _next_steps(made, checked.record.remote or ""))
         return
     if take is not None:
-        output(*_taken(take, answers, several=_has_several(checked)))
+        output(*_taken(take, answers, several=several))
         return
     queue = None if new else answers.unfinished(place)
     if queue is None:
         queue = _drawn(checked, answers, place, count=count, seed=seed)
-    classes, several = _classes(checked, answers, queue, add or ()), _has_several(checked)
+    classes = _classes(checked, answers, queue, add or (), several=several)
     if export is not None:
         output(*_exported(export, queue, answers, classes, several=several))
         return
@@ -106,11 +107,6 @@ def _label_photos(
     _serve(queue, answers, classes, who, none_as, port, understood=[understood, answers.next_step])
 
 
-def _has_several(checked: Config) -> bool:
-    """Whether an image may have several labels."""
-    return checked.dataset.task == "multilabel"
-
-
 def _module(name: str) -> Any:
     return importlib.import_module(f"perennial.live.label.{name}")
 
@@ -136,9 +132,8 @@ def _are_few(checked: Config, answers: Any) -> bool:
     return bool(labels < _module("typical").ENOUGH * len(found.classes))
 
 
-def _classes(checked: Config, answers: Any, queue: Any, more: Sequence[str]) -> list[str]:
+def _classes(checked: Config, answers: Any, queue: Any, more: Sequence[str], *, several: bool) -> list[str]:
     """The classes of the records, else those that models have answered; and those of labels and options."""
-    several = _has_several(checked)
 
     def named(cells: Iterable[str]) -> list[str]:
         found = (label_table.of_cell(each, None) if several else [each] for each in cells if each)

@@ -210,7 +210,8 @@ def _forget_lines(found: Any, images: Sequence[Path]) -> Iterator[str]:
     yield from _of_git(found.committed)
     if found.shallow:
         yield "this clone is shallow: older commits were not searched; `git fetch --unshallow` gets them"
-    if others := _other_pipelines():
+    project = Project.find()
+    if others := [str(each.folder) for each in project.pipelines() if each.folder != project.folder]:
         yield f"other pipelines have exclusions of their own; run it there, too: {listed(others, NAMES)}"
 
 
@@ -262,9 +263,3 @@ def _of_git(committed: Sequence[Any]) -> Iterator[str]:
         known = dict.fromkeys(each.path for each in committed)
         paths = " ".join(f"--path {shlex.quote(path)}" for path in known)
         yield f"you decide: git filter-repo --invert-paths {paths} rewrites it; then every clone is made again"
-
-
-def _other_pipelines() -> list[str]:
-    """The folders of the other pipelines of this project."""
-    project = Project.find()
-    return [str(each.folder) for each in project.pipelines() if each.folder != project.folder]

@@ -13,9 +13,9 @@ from perennial.base.config.fields import refused_texts, shown
 from perennial.base.dvc import dvc_program, dvc_remotes
 from perennial.base.dvc.dvc_program import DvcError
 from perennial.base.errors import ConfigError, DataError, PerennialError, redacted
+from perennial.cli import LISTED
 from perennial.cli.command import command, exclusive, output
 from perennial.cli.option_types import PARAMS, ParamsOption, argument, location, switch, typed
-from perennial.cli.panels import LISTED
 
 app = typer.Typer(rich_markup_mode=None)
 _remote = typer.Typer(no_args_is_help=True)
@@ -30,18 +30,12 @@ def _add(
     *,
     default: bool = switch("--default", "Make it the default, even if there is one."),
 ) -> None:
-    is_default = add(name, url, default=default)
-    text = f"{name}: {url}, verified{'; it is the default' if is_default else ''}; commit .dvc/config"
-    output({"name": name, "url": url, "default": is_default, "verify": True}, text)
-
-
-def add(name: str, url: str, *, default: bool) -> bool:
-    """Add a remote with `verify true`, or DVC accepts damaged objects; returns whether it is the default."""
     if any(refused_texts({"url": url})):
         raise ConfigError(
             f"URL must not hold a user, password or token, since git keeps it; got {shown(url)}; "
             "boto3 and DVC read them from the environment"
         )
+    given = url
     # DVC would write a path relative to .dvc, which the checkout of a run has elsewhere.
     if not is_bucket(url) and "://" not in url:
         url = os.path.abspath(os.path.expanduser(url))  # noqa: PTH100, PTH111 - `..` is no part of it
@@ -62,13 +56,14 @@ def add(name: str, url: str, *, default: bool) -> bool:
     try:
         if known is None:
             dvc_program.run("remote", "add", name, url)
-        dvc_program.run("remote", "modify", name, "verify", "true")
+        dvc_program.run("remote", "modify", name, "verify", "true")  # else it accepts damaged objects
         if default:
             dvc_program.run("remote", "default", name)
     except DvcError as error:
         files.write_bytes(file, before)  # DVC empties it before it finds what it cannot write
         raise PerennialError(f"{error}; no remote was added") from error
-    return default
+    text = f"{name}: {given}, verified{'; it is the default' if default else ''}; commit .dvc/config"
+    output({"name": name, "url": given, "default": default, "verify": True}, text)
 
 
 @command(app, "audit")

@@ -65,7 +65,9 @@ def predict(
             images = image_inputs.from_arguments(arguments)
             if not images:
                 raise DataError(f"no image in {', '.join(map(printable, arguments))}; nothing to predict")
-            classifier = _loaded(model or _export(params))
+            if model is None and not params.exists():
+                raise ConfigError(f"{params} does not exist, so it names no model; name one with --model")
+            classifier = _loaded(model or config.load(params).paths.export)
             if model is None:
                 _warn_if_rejected(config.load(params))
             # The import of TensorFlow can swallow the exception that a signal raises.
@@ -90,12 +92,6 @@ def _print(classifier: "Classifier", images: ImageList, output: str, top: int) -
     WRITERS[output](named, sys.stdout, kind)
     sys.stdout.flush()
     return count
-
-
-def _export(params: Path) -> Path:
-    if not params.exists():
-        raise ConfigError(f"{params} does not exist, so it names no model; name one with --model")
-    return config.load(params).paths.export
 
 
 def _warn_if_rejected(checked: Config) -> None:

@@ -24,7 +24,7 @@ from perennial.base.project import code_digests
 from perennial.base.stage_state import environment, outputs
 from perennial.cli.command import command, exclusive, key_and_value, output, wants_json, weights_are_pinned
 from perennial.cli.option_types import PARAMS, ParamsOption, argument, switch, typed
-from perennial.cli.stage_runner import tie_to_checkout
+from perennial.cli.stage_commands import tie_to_checkout
 
 if TYPE_CHECKING:
     from perennial.project.start.start import Started

@@ -19,6 +19,7 @@ from perennial.base.layout import Project
 from perennial.base.processes import process
 from perennial.base.retries import TERMINAL_PAUSES_S
 from perennial.base.stage_state import recorded
+from perennial.cli import LISTED
 from perennial.cli.command import (
     command,
     enter_project,
@@ -38,8 +39,7 @@ from perennial.cli.option_types import (
     switch,
     typed,
 )
-from perennial.cli.panels import LISTED
-from perennial.cli.stage_runner import tie_to_checkout
+from perennial.cli.stage_commands import tie_to_checkout
 from perennial.release.registry import run_records
 from perennial.reports.runs import run_table
 
@@ -277,9 +277,9 @@ def _monitor(
 ) -> None:
     if alert is not None:
         from perennial.orchestration.client import prefect_server
-        from perennial.orchestration.remote_runs.alert import send_alert
+        from perennial.orchestration.remote_runs import start_run
 
-        status = send_alert(prefect_server.connect(pauses=TERMINAL_PAUSES_S), alert)
+        status = start_run.send_alert(prefect_server.connect(pauses=TERMINAL_PAUSES_S), alert)
         output({"status": status}, f"sent; the webhook answered {status}")
         return
     from perennial.live.monitor import rules

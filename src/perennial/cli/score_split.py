@@ -13,7 +13,6 @@ from perennial.base.devices import devices
 from perennial.base.errors import ConfigError
 from perennial.model.evaluation import metrics
 from perennial.model.evaluation import split as splits
-from perennial.model.evaluation.split import SplitResult
 from perennial.model.export_layout import DESCRIPTION
 from perennial.model.models import model_folder
 from perennial.model.models.model_folder import Description
@@ -36,7 +35,11 @@ def score(
     found = splits.evaluate(config, split, load, names, fit=not is_export, mirror=mirror)
     if predictions is not None:
         found.predictions.write(predictions)
-    scores = _metrics(config, found)
+    scores = metrics.of_result(found, config.evaluate)
+    if (abstention := found.abstention()) is not None:
+        scores["abstention"] = abstention
+    made = found.predictions
+    scores = {**scores, "split": made.split, "data": made.data, "model": made.model}
     return scores, f"{folder} on {scores['examples']} {split} examples of {found.dataset}\n{_table(scores)}"
 
 
@@ -65,14 +68,6 @@ def _loader(folder: Path) -> tuple[Callable[[], tuple[keras.Model, Description]]
         f"{folder} is neither a model folder (models/weights) nor an export (models/export) nor a publish "
         "folder; for checkpoints use `perennial evaluate --watch FOLDER --once`"
     )
-
-
-def _metrics(config: Config, found: SplitResult) -> dict[str, Any]:
-    predictions = found.predictions
-    scores = metrics.of_result(found, config.evaluate)
-    if (abstention := found.abstention()) is not None:
-        scores["abstention"] = abstention
-    return {**scores, "split": predictions.split, "data": predictions.data, "model": predictions.model}
 
 
 def _table(scores: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from perennial.base.project.pins import LABELS, SourcePin
 from perennial.base.stage_state import recorded
 from perennial.cli.command import command, exclusive, may_push, output, wants_json
 from perennial.cli.option_types import PARAMS, PUSH, FetchOption, ParamsOption, argument, switch, typed
-from perennial.cli.stage_runner import tie_to_checkout
+from perennial.cli.stage_commands import tie_to_checkout
 from perennial.model.evaluation.results import scored_text
 
 app = typer.Typer(rich_markup_mode=None)

@@ -36,7 +36,7 @@ def changed(package: Path) -> set[str]:
 
 def test_a_digest_says_nothing_of_place_comments_and_what_checks_and_moves_things(package: Path) -> None:
     edit(package / GATE, '"""', '"""Another docstring: ', 1)
-    others = ("cli/stage_runner.py", "base/params/advice.py", "base/files.py", "reports/report/facts.py")
+    others = ("cli/stage_commands.py", "base/params/advice.py", "base/files.py", "reports/report/facts.py")
     for name in (GATE, *others):
         with (package / name).open("a", encoding="utf-8") as file:
             file.write("\n# A comment.\n" if name == GATE else "\nNEW = 1\n")

@@ -11,7 +11,7 @@ from test_architecture import imported, python_files
 from perennial.base.errors import ConfigError
 from perennial.base.project.stage_table import STAGES
 from perennial.base.stage_state import environment
-from perennial.cli.stage_runner import run_stage
+from perennial.cli.stage_commands import run_stage
 
 ROOT = Path(__file__).parents[3]
 NAMES = {

@@ -1,14 +1,14 @@
-"""Start a run of a deployment, and follow it."""
+"""Start a run of a deployment, and follow it; or let the server send a test alert."""
 
 import logging
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from perennial.base import retries
+from perennial.base import limits, retries
 from perennial.base.config import error_messages
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.params import options
@@ -31,6 +31,12 @@ LATE = "Late"  # name of the state of a run that no worker took in time
 INVALID = (400, 409, 422)  # status codes of parameters that the server refuses
 CHANGING = re.compile(r"(, [\d:]+ left)?(, [\d,]+ examples/s)?$")  # of the training's progress, at each look
 CODE = re.compile(r"ended with exit code (\d+)")  # in the message of a failed run
+EVENT = "perennial.test-alert"
+TEST_ALERT = "perennial: test alert"  # of infra/automations.yaml
+CALL_POLL_S = 1.0
+ALERT_S = 120.0  # a server writes its events down every few seconds, a busy one later
+ADDRESS = re.compile(r"(https?://[^/\s'\"]*)/[^\s'\"]+")  # of a webhook, whose path is its password
+INSTALL = "`PERENNIAL_NOTIFY_URL=https://... perennial deploy` installs alerts"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,3 +195,47 @@ def _seen(run: Mapping[str, Any], deployment: str) -> StartedRun:
         message=said(state),
         type=state["type"],
     )
+
+
+def send_alert(server: PrefectServer, text: str) -> int:
+    """Make the server send a test alert; returns the webhook's status code."""
+    wanted = {"automations": {"name": {"any_": [TEST_ALERT]}}}
+    installed = next(iter(server.request("POST", "automations/filter", wanted)), None)
+    if installed is None:
+        raise ConfigError(f"the server sends no alerts; {INSTALL}")
+    if not installed["enabled"]:
+        raise ConfigError(f"the automation `{TEST_ALERT}` is disabled on the server; enable it in the UI")
+    before = {each["id"] for each in _calls(server, installed["id"])}
+    server.emit(EVENT, EVENT, words=text)
+    done = _outcome(server, installed["id"], before)
+    status = done.get("status_code")
+    if status is None:
+        reason = ADDRESS.sub(r"\1/***", str(done.get("reason")))
+        raise PerennialError(f"the server could not call the webhook: {reason}; {INSTALL}")
+    if status >= 400:
+        answer = ADDRESS.sub(r"\1/***", str(done.get("response_body")))
+        raise PerennialError(f"the webhook answered {status}: {answer}; {INSTALL}")
+    return int(status)
+
+
+def _outcome(server: PrefectServer, automation: str, before: Collection[str]) -> Mapping[str, Any]:
+    """The server's record of this webhook call: a new one, whatever the clocks show."""
+    limit_s = limits.scaled(ALERT_S)
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        if new := [each for each in _calls(server, automation) if each["id"] not in before]:
+            return dict(new[0]["payload"])
+        time.sleep(CALL_POLL_S)
+    raise PerennialError(
+        f"the server has not recorded within {limit_s:.0f} s what became of the alert; look at its automation "
+        f"`{TEST_ALERT}`"
+    )
+
+
+def _calls(server: PrefectServer, automation: str) -> list[dict[str, Any]]:
+    """The newest events about calls of the webhook by an automation."""
+    wanted = {
+        "event": {"name": ["prefect.automation.action.executed", "prefect.automation.action.failed"]},
+        "resource": {"id": [f"prefect.automation.{automation}"]},
+    }
+    return list(server.request("POST", "events/filter", {"filter": wanted})["events"])
