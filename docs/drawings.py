@@ -104,25 +104,15 @@ def _rows(steps: list[str], row: int) -> Iterator[str]:
 
 def _steps() -> Iterator[str]:
     """The tasks that the flow `retrain` calls, in their order, without those that only look."""
-    flow = ast.parse((ROOT / "flows" / "retrain.py").read_text(encoding="utf-8"))
-    tasks = {
-        name.name
-        for node in flow.body
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tasks.")
-        for name in node.names
-    }
     functions = _functions("flows/retrain.py")
 
     def called(function: ast.FunctionDef) -> Iterator[str]:
-        calls = [
-            (node.lineno, node.col_offset, node.func.id)
-            for node in ast.walk(function)
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-        ]
-        for _, _, name in sorted(calls):
+        calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+        for call in sorted(calls, key=lambda call: (call.lineno, call.col_offset)):
+            module, _, name = ast.unparse(call.func).rpartition(".")
             if name in functions:
                 yield from called(functions[name])
-            elif name in tasks - {"publishing", "start_record", "find_unchanged"}:
+            elif module in {"stages", "steps"} and name not in {"publishing", "start_record", "find_unchanged"}:
                 yield name
 
     return called(functions["retrain"])

@@ -2,21 +2,18 @@
 
 from typing import Any
 
+from perennial.orchestration.engine import this_run
 from perennial.orchestration.engine.decorators import flow
 from perennial.orchestration.guard.one_at_a_time import require_worth_starting
-from perennial.orchestration.steps.wait_for_approval import (
-    announce,
-    approve_run_name,
-    final_state,
-    wait_for_answer,
-)
+from perennial.orchestration.steps.artifacts import run_name
+from perennial.orchestration.steps.wait_for_approval import announce, final_state, wait_for_answer
 from perennial.orchestration.work.dvc_repo import restore
 from perennial.orchestration.work.parameters import check_parameters
 from tasks.server_steps import decide, read_request, show_request
 from tasks.stages import publish, publishing
 
 
-@flow(run_name=approve_run_name)
+@flow(run_name=lambda: run_name(f"{this_run.parameters()['pipeline']}: approve"))
 def approve(
     run: str, pipeline: str = "classifier", rev: str | None = None, publish_to: str | None = None
 ) -> Any:

@@ -4,13 +4,13 @@ from typing import Any
 
 from perennial.orchestration.engine.decorators import flow
 from perennial.orchestration.guard.one_at_a_time import require_worth_starting
-from perennial.orchestration.steps.monitor import monitor_run_name
+from perennial.orchestration.steps.artifacts import run_name
 from perennial.orchestration.terminal.flow_command import run_plain
 from perennial.orchestration.work.parameters import check_parameters
 from tasks.server_steps import check_champion, report_checks, require_all_seen, start_retraining
 
 
-@flow(run_name=monitor_run_name)
+@flow(run_name=lambda: run_name("monitor"))
 def monitor(deployment: str | None = None) -> dict[str, Any]:
     """Check the source, the champion and new data; retrain if a rule of `monitor` in params.yaml fires.
 

@@ -12,23 +12,8 @@ from perennial.orchestration.steps.recording import lost_races, record_end
 from perennial.orchestration.terminal.flow_command import run
 from perennial.orchestration.work.dvc_repo import Results
 from perennial.orchestration.work.parameters import check_parameters
+from tasks import stages, steps
 from tasks.policy import GATE_TRIES
-from tasks.stages import (
-    champion,
-    convert,
-    download,
-    evaluate,
-    export,
-    find_unchanged,
-    gate,
-    initialize,
-    pin,
-    publish,
-    publishing,
-    train,
-    validate,
-)
-from tasks.steps import pin_champion, record, require_champion, start_record, summarize
 
 UNPUBLISHED = ("waiting", "kept", LOST_RACE)
 # A git revision; excludes what git would parse as an option.
@@ -60,40 +45,40 @@ def retrain(
     """
     with one_at_a_time(pipeline, when_busy):
         check_parameters(overrides, rev=rev, pipeline=pipeline, publish_to=publish_to)
-        results = start_record(reason)
-        results = pin(results, fetch=push)
-        results = find_unchanged(results)
+        results = steps.start_record(reason)
+        results = stages.pin(results, fetch=push)
+        results = stages.find_unchanged(results)
         if not results:
             results = make_model(results, fetch=push)
         results = compare_and_record(results, push=push)
         try:
-            if (publish_to or publishing()) and results.get("record") not in UNPUBLISHED:
-                results = publish(results, publish_to)
+            if (publish_to or stages.publishing()) and results.get("record") not in UNPUBLISHED:
+                results = stages.publish(results, publish_to)
         finally:  # summarize even if publishing fails
-            facts = summarize(results)
+            facts = steps.summarize(results)
         return completed(facts)
 
 
 def make_model(results: Results, *, fetch: bool) -> Results:
     """Run each stage up to the export whose inputs have changed."""
-    results = require_champion(results, fetch=fetch)
-    results = download(results)
-    results = convert(results)
-    results = validate(results)
-    results = initialize(results)
-    results = train(results)
-    results = evaluate(results)
-    return export(results)
+    results = steps.require_champion(results, fetch=fetch)
+    results = stages.download(results)
+    results = stages.convert(results)
+    results = stages.validate(results)
+    results = stages.initialize(results)
+    results = stages.train(results)
+    results = stages.evaluate(results)
+    return stages.export(results)
 
 
 def compare_and_record(results: Results, *, push: bool) -> Results:
     """Compare the model with the champion and record the run, again whenever the champion has changed."""
     for _ in range(GATE_TRIES if push else 1):
-        results = pin_champion(results, fetch=push)
-        results = champion(results)
-        results = gate(results)
+        results = steps.pin_champion(results, fetch=push)
+        results = stages.champion(results)
+        results = stages.gate(results)
         if push:
-            results = record(results)
+            results = steps.record(results)
         if results.get("record") != LOST_RACE:
             return results
     raise lost_races(GATE_TRIES)

@@ -13,10 +13,11 @@ if sys.argv[0] == "-m":  # `python -m flows.retrain` is still importing: nothing
 
 from perennial.base import files
 from perennial.orchestration.client import settings
-from perennial.orchestration.server import settings_check
+from perennial.orchestration.engine import this_run
 
 sys.dont_write_bytecode = False  # as in `perennial.__main__`, and for DVC, which starts the stages
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 files.prepare_environment()
-settings.set_defaults()
-settings_check.require_valid_settings()
+for name, value in settings.DEFAULTS.items():  # Prefect reads them when it is imported
+    os.environ.setdefault(name, value)
+this_run.require_valid_settings()

@@ -2,12 +2,13 @@
 
 import json
 
+from perennial.base.errors import QualityError
 from perennial.orchestration.engine import this_run
 from perennial.orchestration.steps.recording import COMPARING
 from perennial.orchestration.terminal.view import training_progress
 from perennial.orchestration.work.dvc_repo import Results, parameter, reproduce, stages, stale
 from perennial.orchestration.work.perennial_command import perennial
-from perennial.orchestration.work.stage_failures import ExitCode, StageFailed
+from perennial.orchestration.work.stage_failures import StageFailed
 from tasks.policy import HOUR_S, MINUTE_S, once, retried
 
 
@@ -105,7 +106,7 @@ def publish(results: Results, to: str | None = None) -> Results:
     try:
         published = json.loads(perennial("publish", "--json", *(["--to", to] if to else [])))
     except StageFailed as refusal:
-        if refusal.exit_code != ExitCode.NOT_GOOD_ENOUGH:
+        if refusal.exit_code != QualityError.exit_code:
             raise
         log.warning(refusal.message)
         return results | {"publish": "refused"}

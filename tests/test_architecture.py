@@ -242,9 +242,9 @@ def test_a_process_that_inspects_images_reads_no_parameters(module: str) -> None
 def test_flow_and_dvc_have_the_same_stages_in_the_same_order() -> None:
     pipeline = YAML(typ="safe").load(ROOT / "dvc.yaml")
     calls = [
-        (node.lineno, node.func.id)
+        (node.lineno, node.func.attr)
         for node in ast.walk(tree(ROOT / "flows" / "retrain.py"))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in STAGES
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in STAGES
     ]
     assert list(STAGES) == list(pipeline["stages"]) == [name for _, name in sorted(calls)]
 

@@ -37,7 +37,7 @@ from perennial.orchestration.provisioning import deploy, infra, worker
 from perennial.orchestration.remote_runs import start_run, status
 from perennial.orchestration.run_setup import flow_run
 from perennial.orchestration.server import dead_runs
-from perennial.orchestration.server.server_runs import Ours
+from perennial.orchestration.server.server_runs import Ours, in_states, of_flows
 from perennial.orchestration.steps import monitor
 from perennial.orchestration.work.stage_failures import StageFailed
 
@@ -71,6 +71,14 @@ class Place:
         """What it prints. A refusal is raised."""
         code, printed = self.try_to_deploy(**environment)
         assert code == 0, printed
+        return printed
+
+    def refused(self, **environment: str) -> str:
+        """What it prints where it refuses; nothing is changed on the server."""
+        before = self.everything()
+        code, printed = self.try_to_deploy(**environment)
+        assert (code, "Traceback" in printed) == (2, False), printed
+        assert self.everything() == before
         return printed
 
     def try_to_deploy(self, **environment: str) -> tuple[int, str]:
@@ -155,23 +163,18 @@ def copied(place: Place, name: str, *, command: str = "clone") -> Place:
 def test_a_name_of_another_project_is_refused_and_nothing_is_changed(make: Callable[..., Place]) -> None:
     first, second = make("A"), make("B")
     first.deploy(PERENNIAL_REPOSITORY=str(first.folder))
-    before = first.everything()
     second.set("record.artifact", "flowers")
-    code, printed = second.try_to_deploy(PERENNIAL_NOTIFY_URL="http://127.0.0.1:9/hook")
-    assert code == 2
+    printed = second.refused(PERENNIAL_NOTIFY_URL="http://127.0.0.1:9/hook")
     assert f"belongs to another project: {first.folder}, pipeline classifier" in printed
     assert f"this one is {second.folder}, pipeline flowers" in printed
-    assert first.everything() == before
     second.set("record.artifact", "classifier")  # the same words for another model
-    assert second.try_to_deploy()[0] == 2
+    second.refused()
     clone = copied(first, "C")  # which says that it is another
-    assert clone.try_to_deploy(PERENNIAL_REPOSITORY=str(clone.folder))[0] == 2
+    clone.refused(PERENNIAL_REPOSITORY=str(clone.folder))
     clone.set("record.artifact", "flowers")
-    code, printed = clone.try_to_deploy()
-    assert code == 2
+    printed = clone.refused()
     assert f"the pipeline classifier of {first.folder}" in printed
     assert "record.artifact here is flowers" in printed
-    assert first.everything() == before
     _run_and_status_leave_it_alone(first, second)
 
 
@@ -233,7 +236,8 @@ def test_runs_of_another_project_neither_stop_nor_start_those_of_this_one(make, 
     monkeypatch.chdir(mine.folder)
     monkeypatch.setattr(this_run, "has_server", lambda: True)
     with temporary_settings({PREFECT_API_URL: mine.server.url}), get_client(sync_client=True) as client:
-        found = [str(each.id) for each in Ours(client).among(client.read_flow_runs())]
+        running = in_states(StateType.RUNNING)
+        found = [str(each.id) for each in Ours(client).runs(of_flows("retrain"), running, "classifier")]
         tagged = {str(each.id) for each in dead_runs._ours(client, ["cpu"], StateType.RUNNING)}
         seen = {"key": "1", "pipeline": "classifier", "reason": "r"}
         with pytest.raises(StageFailed, match="retrain/b-nightly belongs to another project") as refused:
@@ -312,10 +316,6 @@ def test_a_run_may_wait_for_a_node_as_long_as_the_server_lets_it(make: Callable[
     place.patch.chdir(ROOT)
     with temporary_settings({PREFECT_API_URL: server.url}), get_client(sync_client=True) as client:
         infra.install_automations(client)
-        waiting = client.read_automations_by_name(dead_runs.WAITING)[0].model_dump(mode="json")
-        path = f"/automations/{waiting['id']}"
-        kept = {key: waiting[key] for key in ("name", "description", "tags", "actions")}
-        server.request("PUT", path, {**kept, "trigger": {**waiting["trigger"], "within": 120}})
         flow, runs = client.create_flow_from_name("retrain"), {}
         for name, kind in kinds.items():
             server.request("POST", "/work_pools/", {"name": name, "type": kind})
@@ -323,11 +323,12 @@ def test_a_run_may_wait_for_a_node_as_long_as_the_server_lets_it(make: Callable[
             runs[name] = client.create_flow_run_from_deployment(deployment, state=Pending()).id
         silent: dead_runs.Silent = {}
         ended: dict[str, int] = {}
-        for check in range(dead_runs.SPARE + 10):
-            silent = dead_runs.end_silent(client, list(kinds), silent)
-            for name, run in runs.items():
-                if client.read_flow_run(run).state_name != "Pending":
-                    ended.setdefault(name, check)
+        with server.acting(dead_runs.WAITING, after_s=120):
+            for check in range(dead_runs.SPARE + 10):
+                silent = dead_runs.end_silent(client, list(kinds), silent)
+                for name, run in runs.items():
+                    if client.read_flow_run(run).state_name != "Pending":
+                        ended.setdefault(name, check)
         for each in client.read_automations():
             client.delete_automation(each.id)
     for name in kinds:
@@ -340,11 +341,7 @@ def test_a_deployment_of_somebody_else_with_that_name_is_refused(make: Callable[
     flow = place.server.request("POST", "/flows/", {"name": "retrain"})["id"]  # type: ignore[index]
     theirs = {"name": "nightly", "flow_id": flow, "entrypoint": "their.py:retrain"}
     place.server.request("POST", "/deployments/", theirs)
-    before = place.everything()
-    code, printed = place.try_to_deploy()
-    assert code == 2
-    assert place.everything() == before
-    assert "retrain/nightly belongs to another project: an unknown repository" in printed
+    assert "retrain/nightly belongs to another project: an unknown repository" in place.refused()
 
 
 def test_a_pool_of_another_kind_is_refused(make: Callable[..., Place]) -> None:
@@ -352,11 +349,8 @@ def test_a_pool_of_another_kind_is_refused(make: Callable[..., Place]) -> None:
     if any(each["name"] == "gpu" for each in place.server.post("/work_pools/filter", {})):
         place.server.request("DELETE", "/work_pools/gpu")
     place.server.request("POST", "/work_pools/", {"name": "gpu", "type": "docker"})
-    place.declare(lambda listed: [each["work_pool"].update(name="gpu") for each in listed])
-    before = place.everything()
-    code, printed = place.try_to_deploy()
-    assert code == 2
-    assert place.everything() == before
+    place.declare(in_pool("gpu"))
+    printed = place.refused()
     assert "the work pool gpu" in printed
     assert "is of type docker, not process" in printed
     place.server.request("DELETE", "/work_pools/gpu")
@@ -370,8 +364,7 @@ def test_a_project_in_a_subfolder_is_deployed_with_it(make: Callable[..., Place]
     variables = place.of("retrain/nightly")["job_variables"]["env"]
     assert variables["PERENNIAL_REPOSITORY"] == str(place.folder.parent)
     assert variables["PERENNIAL_FOLDER"] == "one"
-    code, printed = sibling.try_to_deploy()
-    assert code == 2
+    printed = sibling.refused()
     assert "(folder one)" in printed
     assert "(folder two)" in printed
 
@@ -509,13 +502,9 @@ def _by_id(place: Place) -> dict[str, str]:
 def test_a_schedule_that_is_none_is_refused_before_anything_is_sent(make, schedules, why) -> None:
     place = make("A")
     place.declare(lambda listed: listed[0].update(schedules=schedules))
-    before = place.everything()
-    code, printed = place.try_to_deploy()
-    assert code == 2
-    assert place.everything() == before
+    printed = place.refused()
     assert "retrain/on-demand: " in printed
     assert why in printed
-    assert "Traceback" not in printed
 
 
 @pytest.fixture
@@ -583,9 +572,7 @@ def test_deployments_of_a_pipeline_that_is_gone_are_removed_and_nobody_elses(fle
 
 def test_two_deployments_of_one_name_are_refused(fleet: Place) -> None:
     fleet.declare(lambda listed: listed[0].update(name="birds-nightly"))
-    code, printed = fleet.try_to_deploy()
-    assert code == 2
-    assert "two deployments are called retrain/birds-nightly" in printed
+    assert "two deployments are called retrain/birds-nightly" in fleet.refused()
 
 
 def in_pool(name: str) -> Callable[[list[dict[str, Any]]], object]:
@@ -612,13 +599,11 @@ def test_a_pool_of_containers_is_made_from_its_template_and_brought_up_to_date(m
     assert f"its template is now that of {Path('infra/pools/kubernetes.json')}" in place.deploy()
     assert read()["base_job_template"] == json.loads(file.read_text())  # type: ignore[index]
     file.write_text("{}")
-    code, printed = place.try_to_deploy()
-    assert (code, "is no template of a work pool" in printed, "Traceback" in printed) == (2, True, False)
+    assert "is no template of a work pool" in place.refused()
 
 
 def test_a_pool_that_nothing_makes_is_refused(make: Callable[..., Place]) -> None:
     place = make("A")
     place.declare(in_pool("nowhere"))
-    code, printed = place.try_to_deploy()
-    assert code == 2
-    assert "has no work pool nowhere, and there is no infra/pools/nowhere.json to make it from" in printed
+    told = "has no work pool nowhere, and there is no infra/pools/nowhere.json to make it from"
+    assert told in place.refused()

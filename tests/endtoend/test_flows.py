@@ -1,6 +1,5 @@
 """Flows with a real server: how often a stage is tried, and what a proxy without WebSockets or answers does."""
 
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,13 +19,13 @@ ROOT = Path(__file__).parents[2]
 ARTIFACT = """
 from prefect import flow, task
 from perennial.orchestration.engine import events
-from perennial.orchestration.steps.artifacts import write_text
+from perennial.orchestration.steps.artifacts import write
 
 events.send_by_http()  # as our flows do
 
 @task
 def work():
-    write_text("text", "summary", "what it did")
+    write("text", "summary", "what it did")
 
 @flow
 def train():
@@ -77,12 +76,8 @@ def proxy(server: Server) -> Iterator[Proxy]:
 
 
 def run(address: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {
-        **os.environ, "PYTHONPATH": str(ROOT / "src"), "PREFECT_API_URL": address,
-        "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30", "PREFECT_CLIENT_RETRY_JITTER_FACTOR": "0", **variables,
-    }  # fmt: skip
-    command = [forks.python(), "-m", "-c", ARTIFACT]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    frequency = {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30", "PREFECT_CLIENT_RETRY_JITTER_FACTOR": "0"}
+    return forks.run("-m", "-c", ARTIFACT, PREFECT_API_URL=address, **frequency, **variables)
 
 
 @pytest.mark.slow
@@ -130,14 +125,8 @@ def test_what_may_pass_is_tried_thrice_and_else_once(has_server: bool, request, 
         folder.mkdir()
         code = f"with open('tries', 'a') as file:\n    file.write('x')\n{STAGES[name]}\n"
         write_pipeline(folder, code, stage="gate")
-    environment = {
-        **os.environ,
-        "PATH": forks.path(),
-        "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "src"))),
-        **({"PREFECT_API_URL": request.getfixturevalue("server").url} if has_server else {}),
-    }
-    command = [forks.python(), "-m", "-c", STAGE, *map(str, folders.values())]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    url = {"PREFECT_API_URL": request.getfixturevalue("server").url} if has_server else {}
+    done = forks.run("-m", "-c", STAGE, *map(str, folders.values()), PATH=forks.path(), **url)
     assert done.returncode == 0, done.stderr
     late = "TaskRunTimeoutError" if has_server else "TookTooLong"
     ended = {name: late if name == "late" else "StageFailed" for name in STAGES}

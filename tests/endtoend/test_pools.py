@@ -46,23 +46,9 @@ def state(server: Server, run: str) -> dict[str, str]:
     return server.request("GET", f"/flow_runs/{run}")["state"]  # type: ignore[index, no-any-return]
 
 
-@contextmanager
-def within(server: Server, name: str, seconds: int) -> Iterator[None]:
-    """An automation that acts after this time, during the block."""
-    (found,) = server.post("/automations/filter", {"automations": {"name": {"any_": [name]}}})
-    path = f"/automations/{found['id']}"
-    for key in ("id", "created", "updated"):
-        del found[key]
-    server.request("PUT", path, {**found, "trigger": {**found["trigger"], "within": seconds}})  # type: ignore[dict-item]
-    try:
-        yield
-    finally:
-        server.request("PUT", path, found)
-
-
 @pytest.mark.usefixtures("deployments")
 def test_a_run_may_wait_longer_for_a_node_than_for_a_process(server: Server) -> None:
-    with within(server, NOT_STARTED, 10), within(server, WAITING, 12):  # at least 10
+    with server.acting(NOT_STARTED, after_s=10), server.acting(WAITING, after_s=12):  # at least 10
         runs = {name: taken(server, name) for name in ("cpu", "kubernetes")}
         messages = {}
         for name, run in runs.items():

@@ -37,6 +37,7 @@ AWAY_S = 120  # longer than the 80 s after which a silent run is dead
 MISSED = 10
 SETTLED_S = 100  # a run of a deployment has started again by then
 STEPS = 24
+DAY_S = 86_400
 ENDED = {"COMPLETED", "FAILED", "CANCELLED"}
 
 
@@ -138,10 +139,8 @@ def deployed(server: Server, hook: Hook, base: Path) -> Standin:
 
 
 def test_a_run_whose_worker_is_stopped_goes_on_at_the_next_one(standin: Standin) -> None:
-    standin.hold.touch()
     with standin.worker() as first:
-        (run,) = standin.start()
-        wait_until(lambda: standin.steps(run))
+        run = standin.begin()
         first.send_signal(signal.SIGTERM)
         assert first.wait(120) == 0
         assert processes_under(standin.folder(run)) == []
@@ -215,10 +214,8 @@ def test_a_killed_run_goes_on_by_itself_and_ends_as_an_unbroken_one(standin, wor
     wait_until(lambda: len(standin.steps(run)) >= at)
     started = time.monotonic()
     kill(standin, worker, run, target)
-    standin.hold.unlink()
-    wait_until(lambda: standin.state(run) == "COMPLETED")
+    standin.complete(run)
     print(f"{target} killed at step {at}: completed {time.monotonic() - started:.0f} s later")
-    assert json.loads((standin.folder(run) / "model.json").read_text()) == unbroken()
     steps = [step for _, step in standin.steps(run)]
     assert sorted(set(steps)) == list(range(1, STEPS + 1))
     assert len(steps) <= STEPS + 1  # the step that was cut off may be repeated
@@ -251,8 +248,7 @@ def test_a_run_that_was_called_dead_and_lives_goes_on(standin: Standin) -> None:
     with at_work(standin) as run:
         set_state(standin, run, "CRASHED")
         wait_until(lambda: standin.state(run) == "RUNNING")
-        standin.hold.unlink()
-        wait_until(lambda: standin.state(run) == "COMPLETED")
+        standin.complete(run)
     assert len({process for process, _ in standin.steps(run)}) == 1
 
 
@@ -287,15 +283,14 @@ def test_a_run_that_is_deleted_saves_and_leaves_no_process(standin: Standin) -> 
     wait_until(lambda: not processes_under(standin.folder(run)))
     saved = json.loads((standin.folder(run) / ".work" / "checkpoint.json").read_text())
     assert saved["step"] == standin.steps(run)[-1][1] < STEPS
-    standin.hold.unlink()
     (other,) = standin.start()
-    wait_until(lambda: standin.state(other) == "COMPLETED")
+    standin.complete(other)
 
 
 @contextmanager
 def at_work(standin: Standin) -> Iterator[str]:
     """A run at work that the server does not start again, whatever its state, for the block."""
-    with automation_waits(standin.server, "perennial: start again"):
+    with standin.server.acting("perennial: start again", after_s=DAY_S):
         run = standin.begin()
         try:
             yield run
@@ -309,7 +304,7 @@ def set_state(standin: Standin, run: str, state: str) -> None:
 
 @pytest.mark.usefixtures("worker")
 def test_a_crashed_run_starts_again_where_the_server_does_not_see_its_crash(standin: Standin) -> None:
-    with automation_waits(standin.server, "perennial: start again"):
+    with standin.server.acting("perennial: start again", after_s=DAY_S):
         run = standin.begin()
         os.kill(standin.process(run, "prefect.engine"), signal.SIGKILL)
         wait_until(lambda: standin.state(run) == "CRASHED")
@@ -318,7 +313,7 @@ def test_a_crashed_run_starts_again_where_the_server_does_not_see_its_crash(stan
 
 @pytest.mark.usefixtures("worker")
 def test_a_killed_run_by_hand_is_found_where_the_server_misses_its_silence(standin: Standin) -> None:
-    with automation_waits(standin.server, "perennial: dead runs"):
+    with standin.server.acting("perennial: dead runs", after_s=DAY_S):
         standin.hold.touch()
         shell = subprocess.Popen(
             [sys.executable, "flow.py"], cwd=standin.repository, env=standin.environment,
@@ -337,7 +332,7 @@ def test_a_killed_run_by_hand_is_found_where_the_server_misses_its_silence(stand
 
 @pytest.mark.usefixtures("worker")
 def test_a_run_whose_worker_ended_before_it_started_is_found(standin: Standin) -> None:
-    with automation_waits(standin.server, "perennial: runs that do not start"):
+    with standin.server.acting("perennial: runs that do not start", after_s=DAY_S):
         deployment = standin.server.post("/deployments/filter", {})[0]["id"]
         taken = {"state": {"type": "PENDING"}}  # by a worker that is gone
         run = str(standin.server.request("POST", f"/deployments/{deployment}/create_flow_run", taken)["id"])  # type: ignore[index]
@@ -346,7 +341,7 @@ def test_a_run_whose_worker_ended_before_it_started_is_found(standin: Standin) -
 
 def test_a_run_that_fell_silent_days_ago_is_ended(standin: Standin) -> None:
     server, old = standin.server, datetime.now(UTC) - timedelta(days=3)
-    with automation_waits(server, "perennial: dead runs"):
+    with server.acting("perennial: dead runs", after_s=DAY_S):
         deployment = server.post("/deployments/filter", {})[0]
         pools = [str(deployment["work_pool_name"])]
         running = {"state": {"type": "RUNNING"}}
@@ -364,21 +359,6 @@ def test_a_run_that_fell_silent_days_ago_is_ended(standin: Standin) -> None:
                 silent = end_silent(client, pools, silent)
         assert standin.state(run) == "CRASHED"
         server.request("POST", f"/flow_runs/{run}/set_state", {"state": {"type": "CANCELLED"}, "force": True})
-
-
-@contextmanager
-def automation_waits(server: Server, name: str) -> Iterator[None]:
-    """An automation that is on and acts a day late, for the block."""
-    (found,) = server.post("/automations/filter", {"automations": {"name": {"any_": [name]}}})
-    path = f"/automations/{found['id']}"
-    for key in ("id", "created", "updated"):
-        del found[key]
-    late = {**found["trigger"], "within": 86400}  # type: ignore[dict-item]
-    server.request("PUT", path, {**found, "trigger": late})
-    try:
-        yield
-    finally:
-        server.request("PUT", path, found)
 
 
 @pytest.mark.usefixtures("worker")

@@ -210,6 +210,18 @@ class Server:
         finally:
             self.request("DELETE", f"{path}/{schedule['id']}")
 
+    @contextmanager
+    def acting(self, automation: str, *, after_s: int) -> Iterator[None]:
+        """An automation that acts after this time, for the block."""
+        (found,) = self.post("/automations/filter", {"automations": {"name": {"any_": [automation]}}})
+        kept = {key: value for key, value in found.items() if key not in {"id", "created", "updated"}}
+        path, trigger = f"/automations/{found['id']}", {**found["trigger"], "within": after_s}  # type: ignore[dict-item]
+        self.request("PUT", path, {**kept, "trigger": trigger})
+        try:
+            yield
+        finally:
+            self.request("PUT", path, kept)
+
 
 class Beside:
     """Run a program during the block; then kill it and all that it started."""

@@ -20,10 +20,10 @@ def test_a_run_that_loses_every_race_fails(monkeypatch: pytest.MonkeyPatch) -> N
         gates.append("gate")
         return results
 
-    monkeypatch.setattr(retrain, "pin_champion", passed_on)
-    monkeypatch.setattr(retrain, "champion", passed_on)
-    monkeypatch.setattr(retrain, "gate", gate)
-    monkeypatch.setattr(retrain, "record", lambda results: results | {"record": retrain.LOST_RACE})
+    monkeypatch.setattr(retrain.steps, "pin_champion", passed_on)
+    monkeypatch.setattr(retrain.stages, "champion", passed_on)
+    monkeypatch.setattr(retrain.stages, "gate", gate)
+    monkeypatch.setattr(retrain.steps, "record", lambda results: results | {"record": retrain.LOST_RACE})
     with pytest.raises(StageFailed, match=r"changed the champion 5 times .* what it made is in DVC's cache"):
         retrain.compare_and_record({}, push=True)
     assert len(gates) == retrain.GATE_TRIES

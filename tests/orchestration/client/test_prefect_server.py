@@ -237,6 +237,21 @@ def test_a_file_of_settings_that_cannot_be_read_is_named(file, content, tmp_path
         settings.read({"PREFECT_HOME": str(tmp_path)})
 
 
+@pytest.mark.fast_rows("PREFECT_SERVER_DATABASE_TIMEOUT-soon")
+@pytest.mark.parametrize(
+    ("name", "value"), [("PREFECT_LOGGING_LEVEL", "loud"), ("PREFECT_SERVER_DATABASE_TIMEOUT", "soon"),
+                        ("PREFECT_TASKS_DEFAULT_RETRIES", "many"), ("PREFECT_CLIENT_MAX_RETRIES", "x")],
+)  # fmt: skip
+def test_a_value_that_prefect_refuses_is_one_line_that_names_the_variable(name: str, value: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import tasks"],
+        env=os.environ | {"PREFECT_API_URL": "http://127.0.0.1:9/api", name: value},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert name in done.stderr
+
+
 WRONG = {"PREFECT_API_URL": "http://127.0.0.1:9/api", "PREFECT_CLIENT_CUSTOM_HEADERS": "X-A: b"}
 
 

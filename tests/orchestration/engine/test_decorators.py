@@ -10,12 +10,13 @@ import time
 from pathlib import Path
 
 import pytest
+from prefect.settings import PREFECT_FLOWS_DEFAULT_RETRIES, temporary_settings
 from support.checkout import wait_until
 from support.tasks import write_pipeline
 
 from perennial.base.errors import PerennialError
 from perennial.base.processes.process import is_alive
-from perennial.orchestration.engine import this_run
+from perennial.orchestration.engine import decorators, this_run
 from perennial.orchestration.engine.decorators import Policy, TookTooLong, flow, task
 from perennial.orchestration.engine.this_run import Stopped
 
@@ -83,6 +84,11 @@ def test_with_a_server_the_same_policy_is_that_of_prefect_s_task(monkeypatch: py
     made = task(Policy(limit_s=7, pauses_s=(10, 60), name="work on {what}"))(lambda what: what)
     assert (made.retries, made.retry_delay_seconds, made.timeout_seconds) == (2, [10, 60], 7)
     assert made.task_run_name == "work on {what}"
+
+
+def test_flows_are_not_retried_whatever_the_default_of_a_site_is() -> None:
+    with temporary_settings({PREFECT_FLOWS_DEFAULT_RETRIES: 2}):
+        assert decorators._of_prefect(lambda: None, str, None).retries == 0
 
 
 FLOW = """

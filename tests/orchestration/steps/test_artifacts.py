@@ -6,8 +6,7 @@ import pytest
 
 from perennial.orchestration.engine import this_run
 from perennial.orchestration.engine.this_run import LocalRun
-from perennial.orchestration.steps import monitor
-from perennial.orchestration.steps.artifacts import CLASSES, markdown, retrain_run_name
+from perennial.orchestration.steps.artifacts import CLASSES, markdown, retrain_run_name, run_name
 from perennial.orchestration.terminal.view import progress
 
 START = datetime(2026, 11, 22, 2, tzinfo=UTC)
@@ -91,4 +90,4 @@ def test_the_name_of_a_run_of_a_further_pipeline_begins_with_its_folder(tmp_path
         (folder / name).touch()
     monkeypatch.chdir(folder)
     with this_run.local(LocalRun(flow="monitor", parameters={}, start=START)):
-        assert monitor.monitor_run_name() == "birds monitor 2026-11-22 02:00"
+        assert run_name("monitor") == "birds monitor 2026-11-22 02:00"

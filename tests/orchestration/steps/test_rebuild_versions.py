@@ -10,7 +10,7 @@ from perennial.orchestration.work.stage_failures import StageFailed
 
 def test_one_that_differs_fails_the_run_and_a_table_names_the_causes(monkeypatch: pytest.MonkeyPatch) -> None:
     written = list[str]()
-    monkeypatch.setattr(artifacts, "write_text", lambda text, *_: written.append(text))
+    monkeypatch.setattr(artifacts, "write", lambda text, *_: written.append(text))
     rebuild_versions.report_rebuild("v0.0.1", {"equal": True, "causes": []})
     found = {"equal": False, "causes": [{"kind": "code", "what": "src/a|b.py"}]}
     with pytest.raises(StageFailed, match=r"v0\.0\.2 is different \(code: src/a\|b\.py\)") as failed:

@@ -164,9 +164,8 @@ def _path(text: str) -> str:
 
 def _remotes(top: Path) -> list[str]:
     """The addresses of a checkout's remotes, as written and as git rewrites them."""
-    asked = ("config", "--get-regexp", r"^remote\..*\.url$"), ("remote", "--verbose")
     found = []
-    for arguments in asked:
+    for arguments in (("config", "--get-regexp", r"^remote\..*\.url$"), ("remote", "--verbose")):
         try:
             output = git.Repository(top).ask(*arguments) or ""
         except ConfigError:  # git is not installed

@@ -47,12 +47,11 @@ class PrefectServer:
 
     def flow_run(self, run: str) -> dict[str, Any]:
         """Read a flow run: `parameters`, including those of its deployment, and more."""
-        found: dict[str, Any] = self.request("GET", f"flow_runs/{run}")
-        return found
+        return dict(self.request("GET", f"flow_runs/{run}"))
 
     def states(self, run: str) -> list[dict[str, Any]]:
         """Read the states of a flow run, oldest first, each with `type`, `message` and more."""
-        found: list[dict[str, Any]] = self.request("GET", f"flow_run_states/?flow_run_id={run}")
+        found = self.request("GET", f"flow_run_states/?flow_run_id={run}")
         return sorted(found, key=lambda state: datetime.fromisoformat(state["timestamp"]))
 
     def fail(self, run: str, message: str) -> None:

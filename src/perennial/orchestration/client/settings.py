@@ -48,12 +48,6 @@ class Settings:
     timeout_s: float = TIMEOUT_S
 
 
-def set_defaults() -> None:
-    """Set `DEFAULTS` for this process and those that it starts; Prefect reads them when it is imported."""
-    for name, value in DEFAULTS.items():
-        os.environ.setdefault(name, value)
-
-
 def read(environment: Mapping[str, str] = os.environ) -> Settings:
     """Read settings from the environment, `.env`, `prefect.toml`, `pyproject.toml` and Prefect's profile."""
     found: dict[str, tuple[Any, str]] = {}

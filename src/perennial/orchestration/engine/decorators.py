@@ -137,7 +137,8 @@ def _local_task(function: Callable[P, T], policy: Policy) -> Callable[P, T]:
     @wraps(function)
     def call(*given: P.args, **named: P.kwargs) -> T:
         name = (policy.name or function.__name__).format(**_parameters(function, *given, **named))
-        with _at_work(name) as run:
+        run = this_run.local_run() or LocalRun(flow=name, parameters={})
+        with this_run.local(run, name):
             for pause_s in (*policy.pauses_s, None):
                 try:
                     with _time_limit(policy.limit_s, name):
@@ -154,17 +155,6 @@ def _local_task(function: Callable[P, T], policy: Policy) -> Callable[P, T]:
         raise AssertionError
 
     return call
-
-
-@contextmanager
-def _at_work(name: str) -> Iterator[LocalRun]:
-    run = this_run.local_run() or LocalRun(flow=name, parameters={})
-    run.task, run.tries = name, 1
-    with this_run.local(run):
-        try:
-            yield run
-        finally:
-            run.task = ""
 
 
 @contextmanager

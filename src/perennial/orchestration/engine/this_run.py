@@ -1,14 +1,21 @@
 """The run that this process carries out: Prefect's where a server is set, else a local one."""
 
+import importlib
 import logging
+import os
+import re
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from perennial.base import files
+from perennial.base.errors import ConfigError
 from perennial.orchestration.client import settings
 
 
@@ -40,14 +47,45 @@ def has_server() -> bool:
     return settings.read().url is not None
 
 
+def require_valid_settings() -> None:
+    """End this process with exit code 2 and one line if Prefect's import, or its client, would fail."""
+    try:
+        if has_server():
+            _require_valid_for_prefect()
+    except ConfigError as error:
+        sys.stderr.write(f"{error}; nothing was started\n")
+        raise SystemExit(error.exit_code) from None
+
+
+def _require_valid_for_prefect() -> None:
+    from pydantic import ValidationError
+
+    from perennial.orchestration.client.prefect_server import connect
+
+    with connect():  # it sends nothing
+        pass
+    try:
+        with files.stderr_into(Path(os.devnull)):  # its plugins print the same error
+            importlib.import_module("prefect.settings").get_current_settings()
+    except ValidationError as error:
+        first = error.errors()[0]
+        name, section = str(first["loc"][-1]), re.sub(r"(?<=[a-z])(?=[A-Z])", "_", error.title)
+        if not name.lower().startswith("prefect_"):
+            name = f"PREFECT_{section.removesuffix('_Settings')}_{name}"
+        rule = first["msg"].replace("Input should", "must").removeprefix("Value error, ")
+        raise ConfigError(f"{name.upper()} {rule}; correct or unset it") from None
+
+
 @contextmanager
-def local(run: LocalRun) -> Iterator[None]:
-    """Let a run be the current one during the block."""
+def local(run: LocalRun, task: str = "") -> Iterator[None]:
+    """Let a run be the current one during the block, in which a task may be at work."""
     _runs.append(run)
+    run.task, run.tries = task, 1
     try:
         yield
     finally:
         _runs.pop()
+        run.task = ""
 
 
 def local_run() -> LocalRun | None:

@@ -20,7 +20,7 @@ from perennial.base import files
 from perennial.base.errors import ConfigError
 from perennial.orchestration.client.owner import REPOSITORY, normal, owner_of_checkout, top_folder
 from perennial.orchestration.engine import this_run
-from perennial.orchestration.work.stage_failures import ExitCode, StageFailed
+from perennial.orchestration.work.stage_failures import StageFailed
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ def fence(repositories: Sequence[str], pipeline: str, holder: Holder) -> Iterato
                 file = locks.enter_context((folder / f"{key}.lock").open("a+", encoding="utf-8"))
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except ConfigError as error:
-                raise StageFailed("retrain", ExitCode.USAGE, str(error)) from error
+                raise StageFailed("retrain", error.exit_code, str(error)) from error
             except BlockingIOError:
                 raise Held(_holder(file)) from None
             except OSError as error:

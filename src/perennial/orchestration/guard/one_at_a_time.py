@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -11,17 +11,13 @@ from perennial.orchestration.engine.this_run import Stopped
 from perennial.orchestration.guard.fence import Held, Holder, fence, holder, repositories
 
 
-@contextmanager
-def one_at_a_time(pipeline: str, when_busy: Literal["end", "wait"]) -> Iterator[None]:
+def one_at_a_time(pipeline: str, when_busy: Literal["end", "wait"]) -> AbstractContextManager[None]:
     """Let only one run of a pipeline enter the block; others end, or wait if a server orders them."""
-    if this_run.has_server():
-        from perennial.orchestration.guard import server_turn
+    if not this_run.has_server():
+        return _alone_here(pipeline, holder())
+    from perennial.orchestration.guard import server_turn
 
-        turn = server_turn.turn(pipeline, wait=when_busy == "wait")
-    else:
-        turn = _alone_here(pipeline, holder())
-    with turn:
-        yield
+    return server_turn.turn(pipeline, wait=when_busy == "wait")
 
 
 def require_worth_starting() -> None:

@@ -22,7 +22,15 @@ from prefect.states import Cancelled
 from perennial.orchestration.engine import this_run
 from perennial.orchestration.engine.this_run import Stopped
 from perennial.orchestration.guard.fence import Held, fence, holder, repositories, running_since
-from perennial.orchestration.server.server_runs import DELETED, POLL_S, Runs, await_server, place_in_line
+from perennial.orchestration.server.server_runs import (
+    DELETED,
+    POLL_S,
+    Runs,
+    await_server,
+    due_now,
+    in_states,
+    place_in_line,
+)
 from perennial.orchestration.steps.recording import record_end
 from perennial.orchestration.work.output import keep_running_without_worker
 
@@ -108,7 +116,7 @@ class Watch:
 
     def _cancel_due(self) -> None:
         """Cancel due runs: those that catch up after a downtime, or were started while this one is active."""
-        for other in self._runs.due():
+        for other in (*self._runs.others(due_now()), *self._runs.others(in_states(StateType.PENDING))):
             if other.parameters.get("when_busy") != "wait":
                 self._runs.set_state(Cancelled(message=self._reason), run=other.id)
 
@@ -196,7 +204,7 @@ def _pause(runs: Runs) -> None:
             before = runs.before_running()
             if before and before.type != StateType.PENDING:
                 runs.line_up_again()
-            if runs.others_start():
+            if runs.others(in_states(StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)):
                 time.sleep(PAUSE_S)
         except HTTPError:
             await_server(this_run.log())

@@ -23,7 +23,7 @@ from prefect.client.schemas.responses import DeploymentResponse
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from ruamel.yaml import YAML
 
-from perennial.base.errors import PerennialError, redacted
+from perennial.base.errors import ConfigError, PerennialError, redacted
 from perennial.base.layout import PIPELINES, Project
 from perennial.base.project.git import Repository
 from perennial.base.retries import TERMINAL_PAUSES_S
@@ -41,7 +41,7 @@ from perennial.orchestration.client.owner import (
 from perennial.orchestration.client.prefect_server import connect
 from perennial.orchestration.provisioning import infra, plans
 from perennial.orchestration.provisioning.infra import Pool
-from perennial.orchestration.provisioning.plans import FILE, Planned, refuse
+from perennial.orchestration.provisioning.plans import FILE, Planned
 
 TAG = "perennial"  # of every deployment here
 PAGE = 200  # the server's maximum per request
@@ -54,19 +54,20 @@ def main() -> None:
         require_no_password(os.environ.get(REPOSITORY, ""))
         address = os.environ.get(infra.NOTIFY_URL)
         if address and settings.problem(address):  # it may hold a secret, so no message shows it
-            refuse(
-                f"{infra.NOTIFY_URL} must be an address that starts with https:// or http://; nothing "
-                "was deployed"
-            )
+            raise ConfigError(f"{infra.NOTIFY_URL} must be an address that starts with https:// or http://")
         with connect(pauses=TERMINAL_PAUSES_S) as server:
             server.reach()
             url = server.url
         with get_client(sync_client=True) as client:
             _deploy(client, redacted(url))
     except PerennialError as error:
-        refuse(f"{error}; nothing was deployed")
+        message = f"{error}; nothing was deployed"
     except (httpx.TransportError, PrefectHTTPStatusError) as error:
-        refuse(f"the Prefect server {redacted(url)} cannot be used: {error}")
+        message = f"the Prefect server {redacted(url)} cannot be used: {error}"
+    else:
+        return
+    sys.stderr.write(message + "\n")
+    sys.exit(ConfigError.exit_code)
 
 
 def _deploy(client: SyncPrefectClient, server: str) -> None:
@@ -80,7 +81,7 @@ def _deploy(client: SyncPrefectClient, server: str) -> None:
     owners = {each: replace(whose, repository=repository) for each, whose in known.items()}
     plan = plans.read(owners)
     if not plan:
-        refuse(f"{FILE} declares no deployments; nothing was deployed")
+        raise ConfigError(f"{FILE} declares no deployments")
     wanted = infra.pools(_used(plan))
     for planned in plan:
         _require_ours(planned, there.get(planned.name), server)
@@ -152,7 +153,7 @@ def _require_source(repository: str) -> None:
     elif folder.is_dir() and Repository(folder).is_incomplete():
         problem = f"must be what {folder} was cloned from: this clone lacks objects, so no run can use it"
     if problem:
-        refuse(f"{REPOSITORY} {problem}; nothing was deployed")
+        raise ConfigError(f"{REPOSITORY} {problem}")
 
 
 def _used(plan: Sequence[Planned]) -> list[str]:
@@ -170,11 +171,10 @@ def _require_ours(planned: Planned, there: There | None, server: str) -> None:
     unknown = whose.repository is None and other_code
     if unknown or not local.owns(whose):
         same = f"; if both are one, deploy first with {REPOSITORY}={redacted(whose.repository or '')}"
-        refuse(
-            f"{clash(planned.name, whose, local)}; nothing was deployed, and {server} is unchanged; give "
-            f"this one a server of its own or other names in {FILE}, or remove the other's deployments "
-            f"(`prefect deployment delete {planned.name}`)"
-            f"{'' if unknown or local.has(whose) else same}"
+        raise ConfigError(
+            f"{clash(planned.name, whose, local)}; {server} is unchanged; give this one a server of its own or "
+            f"other names in {FILE}, or remove the other's deployments (`prefect deployment delete "
+            f"{planned.name}`){'' if unknown or local.has(whose) else same}"
         )
 
 
@@ -188,16 +188,16 @@ def _require_pools(
             kind = client.read_work_pool(name).type
         except ObjectNotFound:
             if pool is None:
-                refuse(
+                raise ConfigError(
                     f"{planned.name}: {server} has no work pool {name}, and there is no "
-                    f"{infra.POOLS / name}.json to make it from; nothing was deployed. Name another pool in "
-                    f"{FILE}, add that file, or create the pool with `prefect work-pool create`"
-                )
+                    f"{infra.POOLS / name}.json to make it from; name another pool in {FILE}, add that file, "
+                    "or create the pool with `prefect work-pool create`"
+                ) from None
             continue
         if pool and kind != pool.kind:
-            refuse(
-                f"{planned.name}: the work pool {name} on {server} is of type {kind}, not {pool.kind}; nothing "
-                f"was deployed. Name another pool in {FILE}, or a server of its own"
+            raise ConfigError(
+                f"{planned.name}: the work pool {name} on {server} is of type {kind}, not {pool.kind}; name "
+                f"another pool in {FILE}, or a server of its own"
             )
 
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 from uuid import UUID
 
 from prefect.cli.deploy._models import DeploymentConfig
@@ -25,20 +25,14 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from perennial.base.errors import ConfigError
 from perennial.base.layout import Project
 from perennial.orchestration.client.owner import FOLDER, PIPELINE, LocalOwner
 from perennial.orchestration.provisioning import infra
-from perennial.orchestration.work.stage_failures import ExitCode
 
 FILE = Path("prefect.yaml")
 RESOLVED = ("name", "schedule", "schedules")  # needed here; `prefect deploy` resolves all
 UNNAMED = "schedule-{}"  # slug of one without, by its place, so that a changed one replaces itself
-
-
-def refuse(message: str) -> NoReturn:
-    """End this process with exit code 2 and a message."""
-    sys.stderr.write(message + "\n")
-    sys.exit(ExitCode.USAGE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,14 +57,14 @@ def read(owners: Mapping[Project, LocalOwner]) -> list[Planned]:
             for template in _with_own(text["deployments"], project)
         ]
     except (OSError, YAMLError, LookupError, TypeError, ValueError) as error:
-        refuse(f"{FILE}: {error}; nothing was deployed")
+        raise ConfigError(f"{FILE}: {error}") from error
     names = [each.name for each in planned]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        refuse(f"{FILE}: two deployments are called {', '.join(twice)}; rename one; nothing was deployed")
+        raise ConfigError(f"{FILE}: two deployments are called {', '.join(twice)}; rename one")
     try:
         list(infra.declared_automations(str(UUID(int=0))))
     except (OSError, YAMLError, LookupError, TypeError, ValueError) as error:
-        refuse(f"{infra.AUTOMATIONS}: {error}; nothing was deployed")
+        raise ConfigError(f"{infra.AUTOMATIONS}: {error}") from error
     return planned
 
 

@@ -2,7 +2,6 @@
 
 import logging
 import time
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -50,15 +49,7 @@ class Runs:
 
     def at_work(self) -> list[FlowRun]:
         """Other runs that are running or being cancelled, the first in line first."""
-        return sorted(self._others(in_states(StateType.RUNNING, StateType.CANCELLING)), key=place_in_line)
-
-    def others_start(self) -> bool:
-        """Whether other runs are at work, or were taken by a worker or a shell and are about to be."""
-        return bool(self._others(in_states(StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)))
-
-    def due(self) -> list[FlowRun]:
-        """Other runs that should have started by now, and those whose process is starting."""
-        return [*self._others(due_now()), *self._others(in_states(StateType.PENDING))]
+        return sorted(self.others(in_states(StateType.RUNNING, StateType.CANCELLING)), key=place_in_line)
 
     def history(self) -> list[State[Any]]:
         """The states of this run, the oldest first."""
@@ -80,10 +71,9 @@ class Runs:
         self.set_state(Running(message=LATE))
         return self.set_state(Running(message=LATE))
 
-    def _others(self, which: FlowRunFilter) -> list[FlowRun]:
-        found = self._client.read_flow_runs(flow_filter=self._flow, flow_run_filter=which, limit=PAGE)
-        same = (run for run in found if run.id != self.id and pipeline_of(run) == self.pipeline)
-        return list(self._ours.among(same))
+    def others(self, which: FlowRunFilter) -> list[FlowRun]:
+        """Other runs of the pipeline that the filter names."""
+        return [run for run in self._ours.runs(self._flow, which, self.pipeline) if run.id != self.id]
 
 
 class Ours:
@@ -94,9 +84,10 @@ class Ours:
         self._client = client
         self._owners: dict[UUID, Owner] = {}
 
-    def among(self, runs: Iterable[FlowRun]) -> list[FlowRun]:
-        """The runs of this project, including those of which it is not known whose they are."""
-        return [run for run in runs if self._is_own(run)]
+    def runs(self, flows: FlowFilter, which: FlowRunFilter, pipeline: str | None) -> list[FlowRun]:
+        """The runs of a pipeline of this project, including those of which it is not known whose they are."""
+        found = self._client.read_flow_runs(flow_filter=flows, flow_run_filter=which, limit=PAGE)
+        return [run for run in found if pipeline_of(run) == pipeline and self._is_own(run)]
 
     def deployment(self, name: str) -> DeploymentResponse:
         """A deployment of this project, by its name with the flow's."""
@@ -113,7 +104,9 @@ class Ours:
 
     def _is_own(self, run: FlowRun) -> bool:
         if run.deployment_id is None:
-            places, folders = (_tagged(run, mark) for mark in (PLACE, INSIDE))
+            places, folders = (
+                {tag.removeprefix(mark) for tag in run.tags if tag.startswith(mark)} for mark in (PLACE, INSIDE)
+            )
             same_folder = folders == ({self.owner.folder} if self.owner.folder else set())
             return not places or (same_folder and not places.isdisjoint(self.owner.places))
         if run.deployment_id not in self._owners:
@@ -130,11 +123,6 @@ def tags_by_hand() -> list[str]:
     local = owner_of_checkout(Path.cwd(), None)
     inside = [f"{INSIDE}{local.folder}"] if local.folder else []
     return [TAG, *(f"{PLACE}{place}" for place in sorted(local.places)), *inside]
-
-
-def _tagged(run: FlowRun, mark: str) -> set[str]:
-    """What the tags of a run say that start with this mark."""
-    return {tag.removeprefix(mark) for tag in run.tags if tag.startswith(mark)}
 
 
 def of_flows(*names: str) -> FlowFilter:

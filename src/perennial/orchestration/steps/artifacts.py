@@ -6,7 +6,7 @@ An artifact or alert that the server does not take is no failure of the run.
 import base64
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from textwrap import shorten
 from typing import Any, Literal, cast
@@ -25,22 +25,6 @@ REASON = 60  # characters of it in the name of a run
 SCORES = ("examples", "precision", "recall", "f1")
 
 
-def write_text(text: str, key: str, description: str) -> None:
-    """Write an artifact of Markdown, or log that it is missing."""
-    if this_run.has_server():
-        from prefect.artifacts import create_markdown_artifact
-
-        _tried(key, lambda: create_markdown_artifact(redacted(text), key=key, description=description))
-
-
-def write_image(address: str, key: str, description: str) -> None:
-    """Write an artifact of an image, or log that it is missing."""
-    if this_run.has_server():
-        from prefect.artifacts import create_image_artifact
-
-        _tried(key, lambda: create_image_artifact(address, key=key, description=description))
-
-
 def alert(kind: Alert, words: str) -> None:
     """Emit an event about this run of a deployment, which infra/automations.yaml turns into an alert."""
     if this_run.is_deployed():
@@ -51,23 +35,27 @@ def alert(kind: Alert, words: str) -> None:
         emit_event(f"perennial.{kind}", resource=resource, payload={"words": words})
 
 
-def _tried(key: str, create: Callable[[], Any]) -> None:
-    """Create an artifact, with the retries of Prefect's client; wait once for a server that does not answer."""
+def write(content: str, key: str, description: str, kind: Literal["markdown", "image"] = "markdown") -> None:
+    """Write an artifact of Markdown, or of the address of an image, or log that it is missing."""
+    if not this_run.has_server():
+        return
     import httpx
+    from prefect import artifacts
     from prefect.settings import PREFECT_API_REQUEST_TIMEOUT, temporary_settings
 
     from perennial.orchestration.server.server_runs import await_server
 
-    log = this_run.log()
+    log, create = this_run.log(), getattr(artifacts, f"create_{kind}_artifact")
+    content = redacted(content) if kind == "markdown" else content
     try:
         with temporary_settings({PREFECT_API_REQUEST_TIMEOUT: TIMEOUT_S}):
             try:
-                create()
+                create(content, key=key, description=description)
             except httpx.TransportError:
                 if _missing:
                     raise
-                await_server(log)
-                create()
+                await_server(log)  # once in this process, beside the retries of Prefect's client
+                create(content, key=key, description=description)
     except httpx.HTTPError as error:
         _missing.append(key)
         reason = " ".join(str(error).split()) or type(error).__name__
@@ -91,11 +79,11 @@ def summarize(results: Mapping[str, str]) -> dict[str, str]:
         facts["record"] = results["record"]
     if sinks and changed:
         facts |= _sent_to_sinks()
-    write_text(markdown(facts, per_class), "retrain", "Summary of the run")
+    write(markdown(facts, per_class), "retrain", "Summary of the run")
     for name, file in pictures.items():
         # Embed the data: the server may not reach this machine's files, and a later run replaces them.
         picture = f"data:image/png;base64,{base64.b64encode(Path(file).read_bytes()).decode()}"
-        write_image(picture, f"retrain-{name}", file)
+        write(picture, f"retrain-{name}", file, "image")
     this_run.log().info("%s", facts["decision"])
     return facts
 
@@ -123,12 +111,16 @@ def completed(facts: dict[str, str]) -> dict[str, str]:
     return cast("dict[str, str]", state)  # Prefect gives the caller its data
 
 
+def run_name(what: str, why: str = "") -> str:
+    """The name of a run, such as `monitor 2026-11-22 02:00`, with its reason if it has one."""
+    return Project.find().titled(f"{what} {this_run.start():%Y-%m-%d %H:%M}{why}")
+
+
 def retrain_run_name() -> str:
     """The name of a run: model, date and reason, such as `classifier 2026-11-22 02:00, nightly`."""
-    given, start = this_run.parameters(), this_run.start()
+    given = this_run.parameters()
     why = given.get("reason") or this_run.deployment() or "by hand"
-    short = shorten(why, REASON, placeholder=" ...")
-    return Project.find().titled(f"{given['pipeline']} {start:%Y-%m-%d %H:%M}, {short}")
+    return run_name(given["pipeline"], f", {shorten(why, REASON, placeholder=' ...')}")
 
 
 def markdown(facts: Mapping[str, str], per_class: Mapping[str, Mapping[str, float | None]]) -> str:

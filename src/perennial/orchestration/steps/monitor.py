@@ -10,7 +10,6 @@ from typing import Any
 
 from httpx import HTTPError
 from prefect import get_client
-from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import FlowFilter, FlowRunFilter
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.client.schemas.responses import DeploymentResponse
@@ -20,11 +19,11 @@ from perennial.base.errors import ConfigError
 from perennial.base.layout import Project
 from perennial.orchestration.client.owner import normal, owner_of_checkout
 from perennial.orchestration.engine import this_run
-from perennial.orchestration.server.server_runs import Ours, due_now, in_states, pipeline_of
+from perennial.orchestration.server.server_runs import Ours, due_now, in_states
 from perennial.orchestration.steps import artifacts
 from perennial.orchestration.steps.artifacts import alert, cell, markdown_table
 from perennial.orchestration.work.perennial_command import call_perennial
-from perennial.orchestration.work.stage_failures import ExitCode, StageFailed
+from perennial.orchestration.work.stage_failures import StageFailed
 
 STARTED, BEFORE = "was started", "was started before, for the same change"
 SHOWN = 10  # windows of traffic
@@ -32,11 +31,6 @@ DIGITS = 16  # of a digest in a name
 REASON = 500  # characters that the flow takes
 AT_WORK = "is active; the next check decides"
 RULES = {"source": "source", "max_age_days": "age"}
-
-
-def monitor_run_name() -> str:
-    """The name of a run, such as `monitor 2026-11-22 02:00`."""
-    return Project.find().titled(f"monitor {this_run.start():%Y-%m-%d %H:%M}")
 
 
 def check_champion() -> dict[str, Any]:
@@ -55,22 +49,22 @@ def start_retraining(deployment: str | None, seen: Mapping[str, Any]) -> dict[st
     # case applied as `how`. Without `deployment`, it is the pipeline's `on-demand`.
     if not this_run.has_server():
         message = f"{seen['reason']}; a run needs a server: set PREFECT_API_URL, or run `perennial run`"
-        raise StageFailed("monitor", ExitCode.USAGE, message)
+        raise StageFailed("monitor", ConfigError.exit_code, message)
     deployment = deployment or f"retrain/{Project.find().deployment('on-demand')}"
     with get_client(sync_client=True) as client:
         ours = Ours(client, str(seen["pipeline"]))
         try:
             found = ours.deployment(deployment)
         except ConfigError as error:
-            raise StageFailed("monitor", ExitCode.USAGE, f"{error}; name another to the flow") from None
+            raise StageFailed("monitor", ConfigError.exit_code, f"{error}; name another to the flow") from None
         # Of another project, the same change is another one.
         key = f"{seen['key']} {normal(ours.owner.repository)} {ours.owner.folder}".rstrip()
-        runs = FlowFilter.model_validate({"id": {"any_": [found.flow_id]}})
+        flows = FlowFilter.model_validate({"id": {"any_": [found.flow_id]}})
         same = FlowRunFilter.model_validate({"idempotency_key": {"any_": [key]}})
         how = BEFORE
-        made = next(iter(client.read_flow_runs(flow_filter=runs, flow_run_filter=same)), None)
+        made = next(iter(client.read_flow_runs(flow_filter=flows, flow_run_filter=same)), None)
         if made is None:
-            how, made = AT_WORK, _at_work(client, runs, ours)
+            how, made = AT_WORK, _at_work(flows, ours)
         if made is None:
             how = STARTED
             made = client.create_flow_run_from_deployment(
@@ -85,7 +79,7 @@ def start_retraining(deployment: str | None, seen: Mapping[str, Any]) -> dict[st
 
 def report_checks(seen: Mapping[str, Any], run: Mapping[str, Any] | None) -> None:
     """Create the artifact `monitor`, and send an alert of drift, once as long as it lasts."""
-    artifacts.write_text(markdown(seen, run), "monitor", "What the monitor saw last")
+    artifacts.write(markdown(seen, run), "monitor", "What the monitor saw last")
     key = (seen.get("traffic") or {}).get("key")
     if key is None or not this_run.is_deployed():
         return
@@ -148,12 +142,11 @@ def _traffic(traffic: Mapping[str, Any] | None) -> list[str]:
     return [title, *(f"{cell(line)}  " for line in traffic["words"]), "", *shown, ""]
 
 
-def _at_work(client: SyncPrefectClient, runs: FlowFilter, ours: Ours) -> FlowRun | None:
+def _at_work(flows: FlowFilter, ours: Ours) -> FlowRun | None:
     """A run of the pipeline that is active or due to start."""
     busy = in_states(StateType.RUNNING, StateType.PENDING, StateType.CANCELLING)
-    found = (client.read_flow_runs(flow_filter=runs, flow_run_filter=which) for which in (busy, due_now()))
-    same = (run for run in chain.from_iterable(found) if pipeline_of(run) == ours.owner.pipeline)
-    return next(iter(ours.among(same)), None)
+    found = (ours.runs(flows, which, ours.owner.pipeline) for which in (busy, due_now()))
+    return next(chain.from_iterable(found), None)
 
 
 def _parameters(deployment: DeploymentResponse, seen: Mapping[str, Any]) -> dict[str, Any]:

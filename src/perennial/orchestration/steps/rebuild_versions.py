@@ -5,17 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from perennial.base.errors import QualityError
-from perennial.base.layout import Project
 from perennial.orchestration.engine import this_run
 from perennial.orchestration.steps import artifacts
 from perennial.orchestration.steps.artifacts import markdown_table
 from perennial.orchestration.work.perennial_command import call_perennial, perennial
 from perennial.orchestration.work.stage_failures import StageFailed
-
-
-def rebuild_run_name() -> str:
-    """The name of a run, such as `rebuild 2026-11-22 04:00`."""
-    return Project.find().titled(f"rebuild {this_run.start():%Y-%m-%d %H:%M}")
 
 
 def find_champion() -> str | None:
@@ -38,7 +32,7 @@ def report_rebuild(version: str, found: Mapping[str, Any]) -> None:
     result = "equal" if found["equal"] else "different"
     causes = "; ".join(f"{cause['kind']}: {cause['what']}" for cause in found["causes"])
     rows = markdown_table(("version", "result", "cause"), [(version, result, causes)])
-    artifacts.write_text("\n".join(rows) + "\n", "rebuild", "The version that was rebuilt")
+    artifacts.write("\n".join(rows) + "\n", "rebuild", "The version that was rebuilt")
     if not found["equal"]:
         message = f"{version} is different ({causes}); see the artifact `rebuild`"
         raise StageFailed("rebuild", QualityError.exit_code, message)

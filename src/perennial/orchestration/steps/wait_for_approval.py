@@ -6,21 +6,20 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from prefect import get_client
-from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.objects import State, StateType
 from prefect.flow_runs import suspend_flow_run
 from prefect.input import RunInput
 from prefect.states import Cancelled, Completed, Scheduled
 from pydantic import Field, ValidationError
 
-from perennial.base.errors import ConfigError
+from perennial.base.errors import ConfigError, QualityError
 from perennial.base.layout import Project
 from perennial.orchestration.engine import this_run
-from perennial.orchestration.server.server_runs import Ours, Runs, in_states, of_flows, pipeline_of
+from perennial.orchestration.server.server_runs import Ours, Runs, in_states, of_flows
 from perennial.orchestration.steps import artifacts
 from perennial.orchestration.steps.artifacts import Alert, alert, cell, markdown_table
 from perennial.orchestration.work.perennial_command import perennial
-from perennial.orchestration.work.stage_failures import ExitCode, StageFailed
+from perennial.orchestration.work.stage_failures import StageFailed
 
 FLOW, NAME = "approve", "person"  # of the deployment that waits for a person
 ALERTS: Mapping[str, Alert] = {"approved": "promoted", "rejected": "rejected", "expired": "approval-expired"}
@@ -33,12 +32,6 @@ class Answer(RunInput):
     decision: Literal["approve", "reject"] = Field(description="Does this model become the champion?")
     name: str = Field(min_length=1, max_length=200, description="Who you are; it is recorded in git.")
     reason: str = Field(default="", max_length=1000, description="Why; recorded, too.")
-
-
-def approve_run_name() -> str:
-    """The name of a run, such as `classifier: approve 2026-11-22 02:00`."""
-    start = this_run.start()
-    return Project.find().titled(f"{this_run.parameters()['pipeline']}: approve {start:%Y-%m-%d %H:%M}")
 
 
 def ask_for_approval() -> None:
@@ -57,16 +50,11 @@ def ask_for_approval() -> None:
         made = client.create_flow_run_from_deployment(
             found.id, parameters=parameters, tags=["approval"], idempotency_key=f"approve {run}"
         )
-        _wake_superseded(client, run, ours)
+        # Wake the runs that wait for an answer about an older model of this pipeline, so that they end.
+        for each in ours.runs(of_flows(FLOW), in_states(StateType.PAUSED), ours.owner.pipeline):
+            if each.parameters.get("run") != run:
+                client.set_flow_run_state(each.id, Scheduled(message="A newer model waits for an answer."))
     log.info("run %s waits for a person's answer", made.name)
-
-
-def _wake_superseded(client: SyncPrefectClient, run: str, ours: Ours) -> None:
-    """Wake the runs that wait for an answer about an older model of this pipeline, so that they end."""
-    paused = in_states(StateType.PAUSED)
-    for each in ours.among(client.read_flow_runs(flow_filter=of_flows(FLOW), flow_run_filter=paused)):
-        if pipeline_of(each) == ours.owner.pipeline and each.parameters.get("run") != run:
-            client.set_flow_run_state(each.id, Scheduled(message="A newer model waits for an answer."))
 
 
 def show_request(asked: Mapping[str, Any]) -> str:
@@ -74,7 +62,7 @@ def show_request(asked: Mapping[str, Any]) -> str:
     text = markdown(asked)
     before = Runs(str(this_run.parameters()["pipeline"])).history()
     if all(state.type != StateType.PAUSED for state in before):
-        artifacts.write_text(text, "approval", "What a person is asked to approve")
+        artifacts.write(text, "approval", "What a person is asked to approve")
         words = [f"waits for an answer until {asked['until'][:16]} UTC", *asked["reasons"]]
         alert("approval-wanted", "\n".join(words))
     return text
@@ -99,7 +87,7 @@ def decide(asked: Mapping[str, Any], answer: Answer | None) -> dict[str, Any]:
     try:
         perennial("approve", asked["run"], *how, "--json")
     except StageFailed as late:
-        if late.exit_code != ExitCode.NOT_GOOD_ENOUGH:
+        if late.exit_code != QualityError.exit_code:
             raise
         this_run.log().warning(late.message)
     return read_request(asked["run"])

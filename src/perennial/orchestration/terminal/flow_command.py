@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Column, Table
 
-from perennial.base.errors import SIGNALS, PerennialError
+from perennial.base.errors import SIGNALS, Interrupted, PerennialError
 from perennial.base.retries import TERMINAL_PAUSES_S
 from perennial.orchestration.client.owner import require_commit
 from perennial.orchestration.engine import decorators, this_run
@@ -27,7 +27,7 @@ from perennial.orchestration.work.dvc_repo import stages, work_folder
 from perennial.orchestration.work.output import ignore_closed_terminal
 from perennial.orchestration.work.parameters import check_parameters, pipeline, set_parameters
 from perennial.orchestration.work.perennial_command import call_perennial
-from perennial.orchestration.work.stage_failures import ExitCode, StageFailed
+from perennial.orchestration.work.stage_failures import StageFailed
 
 _signals: list[int] = []  # that this process received, oldest first
 
@@ -91,15 +91,12 @@ def _exit_codes() -> Iterator[None]:
         signal.signal(number, _interrupt)
     try:
         yield
-    except (PerennialError, this_run.Stopped) as error:
-        print(error, file=sys.stderr)  # noqa: T201 - for the person at the terminal
-        raise SystemExit(error.exit_code) from None
-    except StageFailed as error:
-        print(error.message, file=sys.stderr)  # noqa: T201 - the log shows it too, but further up
+    except (PerennialError, this_run.Stopped, StageFailed) as error:
+        print(getattr(error, "message", error), file=sys.stderr)  # noqa: T201 - the log may show it further up
         raise SystemExit(error.exit_code) from None
     except KeyboardInterrupt:
         print(_interruption(started), file=sys.stderr)  # noqa: T201 - as above
-        raise SystemExit(ExitCode.INTERRUPTED) from None
+        raise SystemExit(Interrupted.exit_code) from None
     complete.set()
 
 
@@ -146,7 +143,7 @@ def _interruption(started: float) -> str:
     file = work_folder() / "failure.json"  # of the stage
     with suppress(OSError, ValueError):
         failure = json.loads(file.read_text(encoding="utf-8"))
-        if file.stat().st_mtime > started and failure["code"] == ExitCode.INTERRUPTED:
+        if file.stat().st_mtime > started and failure["code"] == Interrupted.exit_code:
             message = str(failure["message"])
             # The stage got SIGTERM from this process, which passes Ctrl-C on as such.
             return message.replace("SIGTERM", "Ctrl-C", 1) if _signals[:1] == [signal.SIGINT] else message

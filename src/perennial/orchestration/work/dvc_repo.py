@@ -16,10 +16,10 @@ from typing import Any, Literal
 from perennial.base import documents
 from perennial.base.dvc import dvc_program, repro
 from perennial.base.dvc.dvc_program import DvcError
-from perennial.base.errors import Failure
+from perennial.base.errors import ConfigError, Failure
 from perennial.base.processes.programs import STDOUT, Program
 from perennial.orchestration.engine import this_run
-from perennial.orchestration.work.stage_failures import ExitCode, StageFailed
+from perennial.orchestration.work.stage_failures import StageFailed
 
 Result = Literal["ran", "restored", "up to date"]
 # Of the steps of a run so far, by name; each task adds its own, which orders the run graph.
@@ -140,7 +140,7 @@ def parameter(section: str, key: str) -> Any:
     except (ValueError, OSError, LookupError, TypeError) as error:
         text = f"params.yaml has no {section}.{key} or cannot be read, so it changed while this ran; put it "
         text += "back, and run this again: finished stages are not repeated"
-        raise StageFailed("params.yaml", ExitCode.USAGE, text) from error
+        raise StageFailed("params.yaml", ConfigError.exit_code, text) from error
 
 
 def stages() -> list[str]:

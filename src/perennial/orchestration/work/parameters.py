@@ -12,13 +12,13 @@ from perennial.base import config, failures
 from perennial.base.config import Config
 from perennial.base.config.fields import shown
 from perennial.base.config.paths import publish_target
-from perennial.base.errors import PerennialError, exit_code, redacted
+from perennial.base.errors import ConfigError, PerennialError, exit_code, redacted
 from perennial.base.layout import PARAMS, Project
 from perennial.base.project import code_digests, own_components
 from perennial.base.stage_state import outputs
 from perennial.orchestration.engine import this_run
 from perennial.orchestration.work.perennial_command import perennial
-from perennial.orchestration.work.stage_failures import ExitCode, StageFailed
+from perennial.orchestration.work.stage_failures import StageFailed
 
 
 def check_parameters(
@@ -88,4 +88,4 @@ def _require_own_checkout(parameter: str, instead: str) -> None:
 
 
 def _refuse(message: str) -> NoReturn:
-    raise StageFailed("config", ExitCode.USAGE, message)
+    raise StageFailed("config", ConfigError.exit_code, message)

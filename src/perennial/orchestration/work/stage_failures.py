@@ -1,7 +1,6 @@
 """How a stage or a command fails, and how a log shows it."""
 
 import logging
-from enum import IntEnum
 
 from perennial.base.errors import ERRORS, Failure
 
@@ -9,17 +8,8 @@ from perennial.base.errors import ERRORS, Failure
 KINDS = {error.exit_code: error.kind for error in ERRORS}
 
 
-class ExitCode(IntEnum):
-    """Exit codes of commands and stages; 1 is anything else."""
-
-    USAGE = 2
-    BAD_DATA = 3
-    NOT_GOOD_ENOUGH = 4  # a model that is not promoted, or an answer that came too late
-    INTERRUPTED = 75  # run it again
-
-
 class StageFailed(Exception):
-    """A stage or a command failed, or DVC could not run it; `exit_code` is its own (`ExitCode`).
+    """A stage or a command failed, or DVC could not run it; `exit_code` is its own, as in `base/errors.py`.
 
     `perennial run --watch` and infra/automations.yaml find the exit code in the message, so its form is fixed.
     `kind`: what it wrote about its failure, else what its exit code stands for.
