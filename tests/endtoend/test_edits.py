@@ -151,11 +151,6 @@ def test_by_hand_it_is_said_and_the_result_stays(project: Checkout, source: Sour
     assert (project.folder / "data" / "raw" / DIGITS.name).is_file()
 
 
-def test_values_of_one_command_are_not_those_of_the_project(project: Checkout, source: Source) -> None:
-    source.edit = lambda: project.set("dataset", digests="record")
-    project.must("perennial", "download", "--set", "dataset.on_bad_image=skip")
-
-
 def test_a_run_does_not_start_a_stage_again_with_new_values(project: Checkout, source: Source) -> None:
     source.status, source.edit = 404, lambda: project.set("dataset", digests="record")
     command = ("perennial", "download")

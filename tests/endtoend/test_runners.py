@@ -263,7 +263,8 @@ def test_status_shows_the_run_that_ended(deployed: Deployed) -> None:
     assert not any("no worker" in each for each in status["problems"])
 
 
-def test_server_and_worker_log_no_errors(deployed: Deployed) -> None:
+def test_server_worker_and_run_log_no_errors(deployed: Deployed) -> None:
+    assert deployed.logs(level={"ge_": logging.ERROR}) == []
     entries = entries_of(deployed.server.program.log) + entries_of(deployed.log)
     errors = [entry for entry in entries if re.search(r"ERROR|CRITICAL|Traceback|\w(Error|Exception):", entry)]
     # The server says so on a busy machine, and tries again.
@@ -275,17 +276,10 @@ def entries_of(log: Path) -> list[str]:
     return re.split(r"^(?=\d\d:\d\d:\d\d\.\d+ \| )", log.read_text(), flags=re.MULTILINE)
 
 
-def test_the_run_logs_no_errors(deployed: Deployed) -> None:
-    assert deployed.logs(level={"ge_": logging.ERROR}) == []
-
-
-def test_the_deployment_leaves_the_same_lock_as_dvc_repro(reproduced: Checkout, deployed: Deployed) -> None:
+def test_the_deployment_leaves_the_same_files_as_dvc_repro(reproduced, deployed) -> None:
     assert (deployed.checkout / "dvc.lock").read_text() == (reproduced.folder / "dvc.lock").read_text()
-
-
-@pytest.mark.parametrize("output", OUTPUTS)
-def test_the_deployment_leaves_the_same_files_as_dvc_repro(reproduced, deployed, output) -> None:
-    assert differences(reproduced.folder / output, deployed.checkout / output) == []
+    found = {each: differences(reproduced.folder / each, deployed.checkout / each) for each in OUTPUTS}
+    assert found == {each: [] for each in OUTPUTS}
 
 
 def test_every_stage_is_a_task_run_in_the_server(deployed: Deployed) -> None:
@@ -303,11 +297,8 @@ def test_the_promoted_export_is_published(deployed: Deployed) -> None:
     }
 
 
-def test_the_lines_of_a_stage_are_in_the_server(deployed: Deployed) -> None:
+def test_the_lines_of_a_stage_summary_and_pictures_are_in_the_server(deployed: Deployed) -> None:
     assert any("validation accuracy" in str(line["message"]) for line in deployed.logs())
-
-
-def test_summary_and_pictures_are_artifacts_in_the_server(deployed: Deployed) -> None:
     artifacts = {str(each["key"]): str(each["data"]) for each in deployed.server.post("/artifacts/filter", {})}
     assert "| data set | digits |" in artifacts.pop("retrain")
     artifacts.pop("training")  # the progress
@@ -323,13 +314,11 @@ def test_the_flow_leaves_a_report_of_its_run(deployed: Deployed) -> None:
     assert "Every tracked file that a run reads is as in this revision" in page
 
 
-def test_all_deployments_are_there_and_their_schedules_are_paused(deployed: Deployed) -> None:
+def test_all_deployments_are_paused_and_each_work_pool_runs_one_at_a_time(deployed: Deployed) -> None:
     found = deployed.server.post("/deployments/filter", {})
     active = {each["name"]: [schedule["active"] for schedule in each["schedules"]] for each in found}
     assert active == {"on-demand": [], "nightly": [False], "hourly": [False], "weekly": [False], "person": []}
 
-
-def test_each_work_pool_runs_one_at_a_time(deployed: Deployed) -> None:
     pools = deployed.server.post("/work_pools/filter", {})
     assert {pool["name"]: pool["concurrency_limit"] for pool in pools} == {"cpu": 1, "gpu": 1}
 

@@ -28,6 +28,12 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 HOLDER = Holder("swift-owl", "1", "2026-01-01 00:00 UTC", "/somewhere", 1)
 
 
+@pytest.fixture(autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder for the locks."""
+    monkeypatch.setenv("PERENNIAL_HOME", str(tmp_path_factory.mktemp("home")))
+
+
 def run(number: int, state: StateType, second: int) -> FlowRun:
     at = State(type=state, timestamp=START + timedelta(seconds=second))
     return FlowRun(id=UUID(int=number), flow_id=UUID(int=0), state=at)
@@ -53,8 +59,7 @@ def test_every_flow_begins_with_the_guard(file: Path) -> None:
     assert first.startswith(("with one_at_a_time(", "require_worth_starting("))
 
 
-def test_a_second_run_learns_who_holds_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PERENNIAL_HOME", str(tmp_path))
+def test_a_second_run_learns_who_holds_the_lock() -> None:
     with (
         fence(["/repository", "https://host/repository"], "classifier", HOLDER),
         pytest.raises(Held) as held,
@@ -77,15 +82,13 @@ def test_a_relative_home_is_refused_since_no_other_run_would_use_it(monkeypatch:
         files.home()
 
 
-def test_a_home_without_locks_is_said_and_the_run_goes_on(tmp_path, monkeypatch, caplog) -> None:
-    monkeypatch.setenv("PERENNIAL_HOME", str(tmp_path))
+def test_a_home_without_locks_is_said_and_the_run_goes_on(monkeypatch, caplog) -> None:
     monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.ENOLCK, "No locks available")))
     with fence(["/repository"], "classifier", HOLDER):
         assert "no lock keeps other runs on this machine away: [Errno 37] No locks" in caplog.text
 
 
-def test_a_killed_run_holds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PERENNIAL_HOME", str(tmp_path))
+def test_a_killed_run_holds_nothing() -> None:
     code = (
         "import time; from perennial.orchestration.guard.fence import *\n"
         "holder = Holder('a', 'b', 'c', 'd', 1)\n"
@@ -117,7 +120,6 @@ def test_a_deployed_run_and_a_shell_in_its_repository_have_one_lock(tmp_path, mo
 
 
 def test_a_run_beside_another_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PERENNIAL_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     require_idle("classifier")
     why = "run a night in /there has been running since 02:00; this one was not started"
@@ -142,7 +144,6 @@ def test_a_user_without_an_entry_in_etc_passwd_has_a_name(tmp_path: Path) -> Non
 
 
 def test_runs_of_two_pipelines_of_a_repository_do_not_wait_for_each_other(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("PERENNIAL_HOME", str(tmp_path / "home"))
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     places = []
     for name in ("ants", "birds"):
