@@ -130,19 +130,6 @@ def test_a_run_beside_another_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     require_idle("classifier")
 
 
-def test_a_user_without_an_entry_in_etc_passwd_has_a_name(tmp_path: Path) -> None:
-    nobody = ["unshare", "-U", "--map-user=23456", "--map-group=23456"]
-    if subprocess.run([*nobody, "true"], check=False, capture_output=True).returncode:
-        pytest.skip("this machine does not let a user take another's number")
-    kept = {name: value for name, value in os.environ.items() if name not in {"USER", "LOGNAME", "USERNAME"}}
-    script = "import tasks, getpass; print(getpass.getuser())"
-    done = subprocess.run(
-        [*nobody, sys.executable, "-c", script], cwd=ROOT, env={**kept, "HOME": str(tmp_path)},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.stdout == "uid-23456\n", done.stderr
-
-
 def test_runs_of_two_pipelines_of_a_repository_do_not_wait_for_each_other(tmp_path, monkeypatch) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     places = []

@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-import pytest
 from support.small_servers import Answering, served
 from typer.testing import CliRunner
 
@@ -34,9 +32,7 @@ def losing(answers: int, runs: dict[str, dict[str, object]]) -> Iterator[str]:
         yield f"{address}/api"
 
 
-def test_an_answer_wakes_the_run_that_waits_on_a_server_that_a_profile_names(
-    workspace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_wakes_the_run_that_waits_on_a_server_that_a_profile_names(workspace, monkeypatch) -> None:
     woken: list[str] = []
 
     class Handler(Answering):

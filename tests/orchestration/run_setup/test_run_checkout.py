@@ -53,9 +53,6 @@ def test_a_run_on_the_default_branch_promotes_and_moves_it(project: Project, tmp
     assert {"version": "v0.0.2", "commit": done["commit"]}.items() <= listed[0].items()
     tip = project.git("ls-remote", "origin", "refs/heads/main").split()[0]
     assert (tip, run.perennial("runs")[0]["run"]) == (done["commit"], "run-1")
-    # What `champion` does: an output of another revision, from DVC's cache or remote.
-    run.must("dvc", "get", ".", "metrics/metrics.json", "--rev", "classifier@v0.0.1", "--out", "before.json")
-    assert '"model": "0.8 first"' in (run.folder / "before.json").read_text()
     again = checkout(project, tmp_path, "run-2")
     assert again.git("rev-parse", "HEAD") == done["commit"]
     again.must("dvc", "repro")
@@ -197,9 +194,7 @@ def test_submodules_are_checked_out_with_those_in_them(tmp_path: Path) -> None:
     assert prepare_checkout(tmp_path / "home", str(whole), "run") == found
 
 
-def test_a_submodule_that_is_gone_is_named_and_leaves_no_mirror_for_each_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_submodule_that_is_gone_is_named_and_leaves_no_mirror_for_each_run(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("perennial.orchestration.run_setup.run_checkout.GIT_PAUSES_S", ())
     inner, whole = repository(tmp_path / "inner"), repository(tmp_path / "whole")
     commit(whole, "submodule", "--quiet", "add", str(inner), "src/inner")

@@ -177,9 +177,7 @@ def test_this_python_is_not_a_project_s_if_its_perennial_has_other_code(own: Pat
     assert python_for(tmp_path, own, print) != Path(sys.executable)
 
 
-def test_a_lock_file_that_the_revision_lacks_is_refused(
-    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_file_that_the_revision_lacks_is_refused(checkout, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv(run_environment.REQUIREMENTS, "base,gpu")
     with pytest.raises(ConfigError, match=r"requirements/gpu\.txt is not in this revision"):
         python_for(tmp_path, checkout, print)

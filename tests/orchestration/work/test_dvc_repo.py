@@ -40,13 +40,6 @@ print("working", flush=True)
 time.sleep(1000)
 """
 DEAF = SAVING.replace("save)", "signal.SIG_IGN)")
-SAYING = """
-import json, pathlib
-pathlib.Path(".work").mkdir()
-failure = {"code": 1, "message": "message", "kind": "network"}
-pathlib.Path(".work/failure.json").write_text(json.dumps(failure))
-raise SystemExit(1)
-"""
 LOST = """
 import os, signal, subprocess, sys
 from perennial.orchestration.work import dvc_requests
@@ -57,15 +50,20 @@ try:
 except SystemExit as ended:
     os._exit(ended.code)  # at once, as that process: the timer would end a teardown
 """
-MISTAKEN = "import sys; print('perennial train: no such key\\nanother mistake'); sys.exit(2)"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ended() -> Iterator[None]:
+    """One process of DVC for all tests, as for all stages of a run; it ends after them."""
+    yield
+    dvc_repo.end()
 
 
 @pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     """Writes a pipeline of the one stage `train` into the folder that the test works in."""
     monkeypatch.chdir(tmp_path)
-    yield lambda code, **more: write_pipeline(tmp_path, code, **more)
-    dvc_repo.end()
+    return lambda code, **more: write_pipeline(tmp_path, code, **more)
 
 
 def failed() -> StageFailed:
@@ -191,33 +189,35 @@ def test_no_process_outlives_the_flow_that_started_it(write: Write, number: int)
     wait_until(lambda: not at_work(folder))
 
 
-def test_a_failure_has_the_message_of_the_stage(write: Write) -> None:
-    write(MISTAKEN)
-    error = failed()
-    assert str(error) == "train ended with exit code 2: perennial train: no such key"
-    assert "another mistake" in error.message
+SAYING = """
+import json, pathlib
+pathlib.Path(".work").mkdir()
+failure = {{"code": {code}, "message": "why", "kind": "{kind}"}}
+pathlib.Path(".work/failure.json").write_text(json.dumps(failure))
+raise SystemExit({code})
+"""
+MISTAKEN = "import sys; print('perennial train: no such key\\nanother mistake'); sys.exit(2)"
+UNSAID = "ERROR: failed to reproduce 'train'"
+FAILURES = {
+    "a bug": ("{}['x']", 1, Failure.BUG, UNSAID),
+    "a signal": ("import os; os.kill(os.getpid(), 9)", 1, Failure.INTERRUPTED, UNSAID),
+    "refused": ("raise SystemExit(4)", 4, Failure.REFUSED, UNSAID),
+    "printed": (MISTAKEN, 2, Failure.REFUSED, "perennial train: no such key\nanother mistake"),
+    "network": (SAYING.format(code=1, kind="network"), 1, Failure.NETWORK, "why"),
+    "changed": (SAYING.format(code=75, kind="changed"), 75, Failure.CHANGED, "why"),
+    "interrupted": (SAYING.format(code=75, kind="interrupted"), 75, Failure.INTERRUPTED, "why"),
+}
 
 
-def test_a_stage_without_a_message_has_that_of_dvc(write: Write) -> None:
-    write("raise SystemExit(3)")
-    error = failed()
-    assert error.exit_code == 3
-    assert error.message.startswith("ERROR: failed to reproduce 'train'")
-
-
-@pytest.mark.parametrize(
-    ("code", "kind"),
-    [
-        ("{}['x']", Failure.BUG),
-        ("import os; os.kill(os.getpid(), 9)", Failure.INTERRUPTED),
-        ("raise SystemExit(4)", Failure.REFUSED),
-        (SAYING, Failure.NETWORK),
-    ],
-    ids=["bug", "signal", "refused", "said"],
-)
-def test_a_failure_has_the_kind_that_the_stage_wrote_or_its_code_stands_for(write, code, kind) -> None:
+@pytest.mark.parametrize(("code", "exit_code", "kind", "message"), FAILURES.values(), ids=FAILURES)
+def test_a_failure_has_what_the_stage_wrote_about_it_or_its_code_stands_for(
+    write, code, exit_code, kind, message
+) -> None:
     write(code)
-    assert failed().kind is kind
+    error = failed()
+    assert (error.exit_code, error.kind) == (exit_code, kind)
+    assert error.message.startswith(message)
+    assert str(error) == f"train ended with exit code {exit_code}: {error.message.splitlines()[0]}"
 
 
 def write_odd_name(folder: Path) -> None:
@@ -303,18 +303,6 @@ def test_another_dvc_that_works_here_may_end(write: Write, mode: str) -> None:
     assert error.kind is Failure.OUTSIDE
     assert error.exit_code == 1
     assert "is busy" in str(error)
-
-
-@pytest.mark.parametrize("kind", [Failure.CHANGED, Failure.INTERRUPTED])
-def test_changed_inputs_are_no_interruption(write: Write, kind: Failure) -> None:
-    failure = json.dumps({"stage": "train", "code": 75, "message": "why", "kind": kind})
-    write(
-        f"import pathlib, sys; pathlib.Path('.work').mkdir(); "
-        f"pathlib.Path('.work/failure.json').write_text({failure!r}); sys.exit(75)"
-    )
-    error = failed()
-    assert error.kind is kind
-    assert (error.exit_code, error.message) == (75, "why")
 
 
 NOTED = """

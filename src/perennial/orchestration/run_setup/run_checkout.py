@@ -89,7 +89,11 @@ def _checked_out(
     """Make the worktree of a run, with its submodules; returns its branch, if it has one, and its commit."""
     git = _mirror(mirror, repository, lock)
     branch, commit = _resolve(git, rev, repository)
-    _remove_half_made(folder, mirror / "worktrees" / folder.name)
+    if (folder / ".git").is_dir():
+        raise PerennialError(f"{folder} is a repository of its own, not a run's checkout; move it away")
+    for half_made in (folder, mirror / "worktrees" / folder.name):  # of a run that was killed
+        with suppress(FileNotFoundError):
+            shutil.rmtree(half_made)
     _add(git, folder, folder.name, branch, commit)
     _add_submodules(folder, repository, lock)
     return branch, commit
@@ -151,15 +155,6 @@ def _branches(git: Repository) -> str:
     newest_first = ("--sort=-committerdate", "--format=%(refname:strip=3)", "refs/remotes/origin")
     known = [each for each in git.run("for-each-ref", *newest_first).split() if not each.startswith("run/")]
     return f"branches: {', '.join(known[:SHOWN]) or 'none'}"
-
-
-def _remove_half_made(folder: Path, metadata: Path) -> None:
-    """Remove an unfinished checkout of a run that was killed."""
-    if (folder / ".git").is_dir():
-        raise PerennialError(f"{folder} is a repository of its own, not a run's checkout; move it away")
-    for each in (folder, metadata):
-        with suppress(FileNotFoundError):
-            shutil.rmtree(each)
 
 
 def _add(git: Repository, folder: Path, run: str, branch: str | None, commit: str) -> None:
