@@ -118,6 +118,7 @@ def test_a_run_waits_for_one_event_of_a_server_that_does_not_answer(proxy: Proxy
     assert (done.returncode, len(proxy.failed)) == (0, 2)  # one event, tried twice
 
 
+@pytest.mark.fast_rows("False")  # a server of its own would take a tenth of the suite
 @pytest.mark.parametrize("has_server", [True, False])
 def test_what_may_pass_is_tried_thrice_and_else_once(has_server: bool, request, tmp_path: Path) -> None:
     folders = {name: tmp_path / name for name in STAGES}

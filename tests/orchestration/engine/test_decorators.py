@@ -1,5 +1,6 @@
 """Flows and tasks without a server."""
 
+import asyncio
 import logging
 import os
 import signal
@@ -8,9 +9,11 @@ import sys
 import threading
 import time
 from pathlib import Path
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 from prefect.settings import PREFECT_FLOWS_DEFAULT_RETRIES, temporary_settings
+from prefect.task_engine import TaskRunTimeoutError
 from support.checkout import wait_until
 from support.tasks import write_pipeline
 
@@ -81,9 +84,13 @@ def test_how_a_run_ended_is_recorded(error: BaseException, ended: tuple[str, str
 
 def test_with_a_server_the_same_policy_is_that_of_prefect_s_task(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(this_run, "has_server", lambda: True)
-    made = task(Policy(limit_s=7, pauses_s=(10, 60), name="work on {what}"))(lambda what: what)
+    policy = Policy(limit_s=7, pauses_s=(10, 60), is_worth_retrying=lambda _: True, name="work on {what}")
+    made = task(policy)(lambda what: what)
     assert (made.retries, made.retry_delay_seconds, made.timeout_seconds) == (2, [10, 60], 7)
     assert made.task_run_name == "work on {what}"
+    for error, again in ((OSError(), True), (TaskRunTimeoutError(), False), (None, False)):
+        state = Mock(aresult=AsyncMock(side_effect=error))
+        assert asyncio.run(made.retry_condition_fn(None, None, state)) is again
 
 
 def test_flows_are_not_retried_whatever_the_default_of_a_site_is() -> None:
