@@ -6,12 +6,16 @@ from pathlib import Path
 import pytest
 from sklearn import metrics as sklearn
 from support import tagged, training
+from support.pages import text
 from support.training import run
 
-from perennial.base import documents
+from perennial.base import documents, files
 from perennial.model.evaluation import predictions
+from perennial.model.evaluation.comparison import Champion
 from perennial.model.models import model_folder
+from perennial.reports.report import facts, report_page, summary
 from perennial.stages.evaluate import evaluate
+from perennial.stages.gate import gate
 
 VALUES = {
     **tagged.VALUES, "train.max_steps": 60, "train.batch_size": 50, "train.optimizer": "adam",
@@ -37,7 +41,7 @@ def there(tags, tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("there")
-def test_labels_are_learnt_scored_and_predicted_from_thresholds_on():
+def test_labels_are_learnt_scored_and_predicted_from_thresholds_on_and_reported():
     found = run(VALUES, evaluate)
     assert [each.keys() for each in found.record["evaluations"]] == [{"epoch", "step", "map", "loss"}] * 3
     assert found.record["evaluations"][-1]["map"] > 0.9
@@ -55,11 +59,21 @@ def test_labels_are_learnt_scored_and_predicted_from_thresholds_on():
     assert documents.read_json(Path("metrics/scores.json")).keys() == {
         "map_macro", "map_micro", "f1_macro", "exact_match", "loss", "calibration_error",
     }  # fmt: skip
-    assert (
-        (found.folder.parents[2] / "metrics/curves/validation.csv")
-        .read_text()
-        .startswith("epoch,step,map,loss")
-    )
+    assert Path("metrics/curves/validation.csv").read_text().startswith("epoch,step,map,loss")
+    files.write_bytes(found.config.paths.export / "saved_model.pb", bytes(1000))
+    Champion.of(top, commit="c" * 40, version="v0.0.3").write(found.config.paths.champion)
+    gate(found.config)
+    assert documents.read_json(Path("metrics/decision.json"))["candidate"]["map"] == scores["map_macro"]
+    assert facts.collect(found.config).missing == {}
+    report_page.write(found.config)
+    shown = text(Path("report.html").read_text(encoding="utf-8"))
+    for each in (
+        f"test mAP {100 * macro:.2f} %", "Exact match", "(none)", "threshold", "AP", "mAP on validation",
+        "Precision over recall of each class",
+    ):  # fmt: skip
+        assert each in shown, each
+    assert "test accuracy" not in shown.lower()
+    assert summary.summary(found.config)["test mAP"] == round(macro, 4)
 
 
 @pytest.mark.fast_rows("none")  # the others keep images in memory

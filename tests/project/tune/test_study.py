@@ -95,20 +95,14 @@ def test_a_trial_with_a_poor_score_goes_on_if_its_loss_is_among_the_better(make)
     assert study.evaluated(study.next(present).number, 1, score=worse_both[0], loss=worse_both[1])
 
 
-def test_of_equal_scores_the_lowest_loss_is_the_best(make):
-    study, present = make()
+@pytest.mark.parametrize("metric", ["accuracy", "loss"])
+def test_a_loss_is_minimized_and_of_equal_scores_the_lowest_loss_is_the_best(make, metric):
+    study, present = make(metric=metric)
     for loss in (0.3, 0.1, 0.2):
-        study.finish(study.next(present).number, score=0.9, loss=loss, stopped_by="epochs")
+        score = 0.9 if metric == "accuracy" else loss
+        study.finish(study.next(present).number, score=score, loss=loss, stopped_by="epochs")
     assert study.best().number == 1
-    assert not study.better(study.best(), study.trials()[0])
-
-
-def test_a_loss_is_minimized(make):
-    study, present = make(metric="loss")
-    for loss in (0.3, 0.1, 0.2):
-        study.finish(study.next(present).number, score=loss, loss=loss, stopped_by="epochs")
-    assert study.best().number == 1
-    assert study.better(study.best(), study.trials()[0])
+    assert study.better(study.best(), study.trials()[0]) is (metric == "loss")
 
 
 def test_a_search_of_few_settings_ends_when_all_have_been_tried(make):

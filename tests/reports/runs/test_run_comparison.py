@@ -59,13 +59,19 @@ def two(hand: Hand) -> Hand:
     return hand
 
 
-def test_the_gate_s_comparison_counts_the_images_that_only_one_run_gets_right(two: Hand) -> None:
+def test_the_gate_s_comparison_counts_images_and_what_changed_is_what_why_finds(two: Hand) -> None:
     found = json.loads(invoke("night-1", "night-2", "--json"))
     low, high = intervals.gain(0, 3, TEST)
     assert found["paired"] == {
         "examples": TEST, "only_a": 3, "only_b": 0, "gain": -3 / TEST, "gain_low": low, "gain_high": high,
         "p_value": 2 * comparison.mcnemar(3, 0),
     }  # fmt: skip
+    why = CliRunner().invoke(get_command(app), ["why", "run/night-1", "run/night-2", "--json"])
+    assert found["changed"] == json.loads(why.stdout)["differences"]
+    assert [(each["kind"], each["what"]) for each in found["changed"]] == [
+        ("parameters", "train.learning_rate"),
+        ("parameters", "gate.min_gain"),
+    ]
 
 
 @pytest.mark.parametrize("several", [True, False])
@@ -83,17 +89,9 @@ def test_runs_with_several_labels_are_compared_by_exact_match_and_only_with_thei
         assert (found["paired"], "the other several" in found["unpaired"]) == (None, True)
 
 
-def test_what_changed_is_what_why_finds_between_their_commits(two: Hand) -> None:
-    why = CliRunner().invoke(get_command(app), ["why", "run/night-1", "run/night-2", "--json"])
-    found = json.loads(invoke("night-1", "night-2", "--json"))
-    assert found["changed"] == json.loads(why.stdout)["differences"]
-    assert [(each["kind"], each["what"]) for each in found["changed"]] == [
-        ("parameters", "train.learning_rate"),
-        ("parameters", "gate.min_gain"),
-    ]
-
-
-def test_the_text_has_scores_changes_and_the_classes_that_changed_most(two: Hand) -> None:
+def test_the_text_has_scores_changes_and_the_classes_that_changed_most_and_names_what_is_lost(
+    two: Hand,
+) -> None:
     text = invoke("night-1", "night-2")
     rows = [line.split() for line in text.splitlines()]
     assert max(map(len, text.splitlines())) <= 80
@@ -103,6 +101,10 @@ def test_the_text_has_scores_changes_and_the_classes_that_changed_most(two: Hand
     assert changes == {"dog": ["-50.0", "2", "0"], "cat": ["-25.0", "1", "0"]}
     assert list(changes) == ["dog", "cat"]
     assert "B alone is right on 0, A alone on 3" in text
+    two.cached("metrics/predictions.npz").unlink()
+    found = json.loads(invoke("night-1", "night-2", "--json"))
+    assert found["paired"] is None
+    assert "the file of predictions of run night-2 is lost" in found["unpaired"]
 
 
 def test_runs_that_git_does_not_have_are_compared_by_their_records(hand: Hand) -> None:
@@ -123,13 +125,6 @@ def test_other_test_images_are_not_compared(hand: Hand) -> None:
     found = json.loads(invoke("night-1", "night-2", "--json"))
     assert (found["paired"], "different test images" in found["unpaired"]) == (None, True)
     assert found["unpaired"] in invoke("night-1", "night-2")
-
-
-def test_predictions_that_are_lost_are_named(two: Hand) -> None:
-    two.cached("metrics/predictions.npz").unlink()
-    found = json.loads(invoke("night-1", "night-2", "--json"))
-    assert found["paired"] is None
-    assert "the file of predictions of run night-2 is lost" in found["unpaired"]
 
 
 def test_what_differs_between_two_records_is_named(load: Callable[..., Config]) -> None:
