@@ -69,14 +69,16 @@ def write_files(folder: Path, contents: Mapping[str, bytes | str]) -> Path:
     return folder
 
 
-def write_pictures(folder: Path, classes: tuple[str, ...] = ("cat", "dog", "owl"), each: int = 12) -> None:
-    """Writes a folder of PNG and JPEG files for each class, all different."""
+def write_pictures(
+    folder: Path, classes: tuple[str, ...] = ("cat", "dog", "owl"), each: int = 12, side: int = 30
+) -> None:
+    """Writes a folder of PNG and JPEG files for each class, all different, of `side` pixels and more."""
     for label, name in enumerate(classes):
         for number in range(each):
             kind = ("PNG", "JPEG")[number % 2]
             file = folder / name / f"{number:02}.{kind.lower()}"
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(_drawn(1000 * label + number, 30 + number, kind))
+            file.write_bytes(_drawn(1000 * label + number, side + number, kind))
 
 
 @functools.cache

@@ -12,7 +12,7 @@ from support.edits import edit
 from support.git import git
 from typer.testing import CliRunner
 
-from perennial.base import config, files
+from perennial.base import config
 from perennial.base.errors import ConfigError, DataError
 from perennial.base.layout import Project
 from perennial.cli import app
@@ -56,9 +56,7 @@ def test_a_new_pipeline_finds_what_all_share(project: Path, monkeypatch: pytest.
 
 
 def test_photographs_are_found_from_the_pipelines_folder(project: Path) -> None:
-    for number in range(18):
-        picture = raw.encoded(raw.picture(number, 60))
-        files.write_bytes(Path("photos", ("cat", "dog", "owl")[number % 3], f"{number}.png"), picture)
+    raw.write_pictures(Path("photos"), each=6, side=60)
     done = CliRunner().invoke(app, ["new", "--pipeline", "cats", "--photos", "photos"])
     assert done.exit_code == 0, done.output
     folder = project / "pipelines" / "cats"

@@ -31,9 +31,7 @@ def elsewhere(template_once: None, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture
 def photos(elsewhere: Path) -> Path:
-    for number in range(18):
-        picture = raw.encoded(raw.picture(number, 60))
-        files.write_bytes(Path("my photos", ("cat", "dog", "owl")[number % 3], f"{number}.png"), picture)
+    raw.write_pictures(Path("my photos"), each=6, side=60)
     return Path("my photos")
 
 
@@ -111,7 +109,7 @@ def test_photographs_stay_where_they_are_and_the_choices_are_shown(photos: Path)
     assert done.stdout.splitlines()[-1] == "next: cd shop && perennial run"
     parameters = config.load(Path("shop/params.yaml"))
     assert parameters.dataset.path == photos.absolute()
-    assert len(list(photos.rglob("*.png"))) == 18
+    assert len(list(photos.rglob("*.*g"))) == 18
     assert git("status", "--porcelain", folder=Path("shop")) == ""
 
 

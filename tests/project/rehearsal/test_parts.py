@@ -37,8 +37,8 @@ def test_damage_of_whole_records_leaves_checksums_right(tmp_path):
 
 
 def test_the_result_counts_the_tries_of_each_promise_and_says_what_broke(tmp_path):
-    good = Tried("killed training", 1, ("a kill",), (), tmp_path)
-    bad = Tried("damaged data", 2, ("a flipped bit",), ("exit code 0",), tmp_path)
+    good = Tried("killed training", ("a kill",), (), tmp_path)
+    bad = Tried("damaged data", ("a flipped bit",), ("exit code 0",), tmp_path)
     result = Rehearsal(7, ("killed training", "damaged data"), 60, [good, good, bad], tmp_path)
     found = json.loads(json.dumps(result.document(), allow_nan=False))
     assert [(each["name"], each["tries"], each["held"]) for each in found["promises"]] == [

@@ -20,9 +20,7 @@ NO_SERVER = "--set=model.weights_url=http://127.0.0.1:9/"
 
 @pytest.fixture
 def run(project: Path):
-    for number in range(18):
-        name = ("cat", "dog", "owl")[number % 3]
-        files.write_bytes(Path("own", name, f"{number}.png"), raw.encoded(raw.picture(number, 60)))
+    raw.write_pictures(Path("own"), each=6, side=60)
 
     def call(*arguments: str):
         return CliRunner().invoke(app, ["start", "own", NO_SERVER, *arguments])

@@ -89,7 +89,7 @@ def test_runs_with_several_labels_are_compared_by_exact_match_and_only_with_thei
         assert (found["paired"], "the other several" in found["unpaired"]) == (None, True)
 
 
-def test_the_text_has_scores_changes_and_the_classes_that_changed_most_and_names_what_is_lost(
+def test_the_text_has_scores_changes_and_classes_and_lost_predictions_are_named(
     two: Hand,
 ) -> None:
     text = invoke("night-1", "night-2")

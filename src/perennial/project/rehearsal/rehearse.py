@@ -27,7 +27,6 @@ class Tried:
     """One try of a promise."""
 
     promise: str
-    number: int
     did: tuple[str, ...]
     broken: tuple[str, ...]  # what was not as promised
     folder: Path  # kept if anything was
@@ -135,7 +134,7 @@ def _try_all(result: Rehearsal, project: ScratchProject, minutes: float, *, leas
                 continue
             except (PerennialError, OSError) as error:
                 broken = (str(error),)
-            result.tried.append(Tried(name, number, tuple(trial.did), broken, trial.folder))
+            result.tried.append(Tried(name, tuple(trial.did), broken, trial.folder))
             verdict = f"NOT HELD: {'; '.join(broken)}" if broken else "held"
             log.info("%s (%s): %s", name, ", ".join(trial.did), verdict)
             if not broken:

@@ -73,19 +73,15 @@ class Search:
         self.facts = self._facts(self.values)
         digest = hashlib.sha256(files.json_bytes(self.facts)).hexdigest()
         self.folder = self.config.paths.work / FOLDER / digest[:12]
-        self.study = Study(self.folder, self.dimensions, metric=self.metric, evaluations=self.evaluations)
+        length = triggers.length(self.config.train, self.data.splits["train"].examples)
+        interval = triggers.Triggers.configured(self.config, length).eval_steps or length.steps
+        evaluations = math.ceil(length.steps / interval)
+        self.study = Study(self.folder, self.dimensions, metric=self.metric, evaluations=evaluations)
 
     @property
     def metric(self) -> str:
         """The score by which trials are compared."""
         return self.config.train.stop_metric
-
-    @property
-    def evaluations(self) -> int:
-        """Evaluations of a whole training with the present settings."""
-        length = triggers.length(self.config.train, self.data.splits["train"].examples)
-        interval = triggers.Triggers.configured(self.config, length).eval_steps or length.steps
-        return math.ceil(length.steps / interval)
 
     @property
     def present(self) -> dict[str, Any]:
