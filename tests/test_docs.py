@@ -38,7 +38,6 @@ def table(page: str, after: str) -> list[list[str]]:
     """The rows of the first table after a piece of a page's text, cell by cell, without its head."""
     text = (DOCS / f"{page}.md").read_text(encoding="utf-8")
     block = re.search(r"(\|.*\n)+", text[text.index(after) :])
-    assert block is not None
     return [line.strip("| ").split(" | ") for line in block[0].splitlines()[2:]]
 
 
@@ -58,7 +57,7 @@ def test_every_problem_code_is_listed_with_its_fix() -> None:
 
 OUTPUTS = [str(getattr(Paths(), name)) for stage in STAGES.values() for name in stage.outputs]
 LISTED: dict[tuple[str, str], Iterable[str]] = {
-    ("explanation/architecture", "## The stages"): STAGES,
+    ("explanation/architecture", "## The stages"): tuple(STAGES),
     ("reference/files", "## Versioned by DVC"): OUTPUTS,
     ("how-to/data", "## Data sets"): DATASETS,
     ("how-to/export", "## Other formats"): get_args(choices.Format),
@@ -72,12 +71,8 @@ def test_all_that_there_is_of_a_kind_is_listed(page: str, after: str) -> None:
     every = page == "reference/files"  # a row may name several
     cells = [quoted(row[0]) for row in table(page, after)]
     listed = [name.rstrip("/") for names in cells for name in (names if every else names[:1])]
-    assert sorted(listed) == sorted(LISTED[page, after])
-
-
-def test_stages_and_formats_are_listed_in_their_order() -> None:
-    for page, after in list(LISTED)[:4:3]:
-        assert [quoted(row[0])[0] for row in table(page, after) if quoted(row[0])] == list(LISTED[page, after])
+    order = list if isinstance(LISTED[page, after], tuple) else sorted
+    assert order(listed) == order(LISTED[page, after])
 
 
 def test_every_model_is_of_one_of_the_families_that_are_listed() -> None:
@@ -196,19 +191,12 @@ def test_the_wheel_has_every_page() -> None:
     assert [page for page, above in parts.items() if not above & included] == []
 
 
-def test_a_page_written_by_hand_has_at_most_900_words() -> None:
+def test_a_page_written_by_hand_stays_short() -> None:
     by_hand = set(PAGES) - {"changelog.md", *(f"reference/{name}.md" for name in LISTS)}
-    words = {page: len((DOCS / page).read_text(encoding="utf-8").split()) for page in by_hand}
-    assert {page: count for page, count in words.items() if count > 900} == {}
-
-
-def test_the_readme_and_the_guide_for_contributors_stay_short() -> None:
-    words = {
-        name: len((ROOT / f"{name}.md").read_text(encoding="utf-8").split())
-        for name in ("README", ".github/CONTRIBUTING")
-    }
-    assert words["README"] <= 1000  # with the output of a run
-    assert words[".github/CONTRIBUTING"] <= 900
+    limits = {DOCS / page: 900 for page in by_hand}
+    limits |= {ROOT / ".github/CONTRIBUTING.md": 900, ROOT / "README.md": 1000}  # with the output of a run
+    words = {page: len(page.read_text(encoding="utf-8").split()) for page in limits}
+    assert {page: count for page, count in words.items() if count > limits[page]} == {}
 
 
 def test_the_changelog_says_what_the_first_release_is_and_not_how_it_came_about() -> None:
