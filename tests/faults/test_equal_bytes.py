@@ -118,7 +118,8 @@ def test_equal_runs_give_equal_bytes_on_a_busy_machine(digits: Path, tmp_path: P
         for number in range(RUNS):
             cores = draw.sample(CORES, draw.randint(1, len(CORES))) if THOROUGH else CORES
             folder = shutil.copytree(digits, tmp_path / f"run-{number}")
-            prepare(folder)
+            shutil.copy(ROOT / "params.yaml", folder)
+            change_params(folder / "params.yaml", VALUES)
             programs = [BUSY] * draw.randint(0, 4) + [GREEDY] * draw.randint(0, 2)
             with busy(*programs if number else ()):
                 found = server.run(folder, cores, draw.randint(1, 255))
@@ -126,10 +127,3 @@ def test_equal_runs_give_equal_bytes_on_a_busy_machine(digits: Path, tmp_path: P
             assert found == expected, f"run {number} of seed {SEED} on cores {cores}: {folder}"
             shutil.rmtree(folder)
     print("seed", SEED, "equal runs by number of cores:", dict(counts))
-
-
-def prepare(folder: Path) -> None:
-    """Writes the parameters of a short training."""
-
-    shutil.copy(ROOT / "params.yaml", folder)
-    change_params(folder / "params.yaml", VALUES)

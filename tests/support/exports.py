@@ -70,12 +70,10 @@ class Place:
         return AllowedExport(export=export, digests=verified_digests(export), decision={"promote": True})
 
     def add(self, model: str, card: str = "") -> Published:
-        published: Published = self.module.add(self.url, self.allowed(model, card))
-        return published
+        return self.module.add(self.url, self.allowed(model, card))
 
     def roll_back(self, version: int | None = None) -> Published:
-        published: Published = self.module.roll_back(self.url, version)
-        return published
+        return self.module.roll_back(self.url, version)
 
     def read(self) -> str:
         """The model that a reader gets."""

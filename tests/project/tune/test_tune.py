@@ -41,21 +41,16 @@ def searched(texts=RATES, trials=1, minutes=None):
     return found
 
 
-def test_a_trial_leaves_its_scores_and_its_record(pipeline, forked):
-    found = searched()
-    (trial,) = found.study.trials()
-    assert (trial.state, len(trial.evaluations)) == ("finished", 3)
-    assert trial.score == pytest.approx(trial.evaluations[-1])
-    kept = {path.name for path in (found.folder / "trials" / "0000").iterdir()}
-    assert kept == {"training.json", "curves", LOG}
-    assert not Path("models").exists()
-
-
-def test_a_trial_that_learns_nothing_is_stopped_at_its_first_evaluation(pipeline, forked):
+def test_a_trial_leaves_its_scores_and_one_that_learns_nothing_is_stopped_at_once(pipeline, forked):
     found = searched(["train.learning_rate=1e-9,1e-10"], trials=2)
     present, other = found.study.trials()
-    assert (present.state, other.state, len(other.evaluations)) == ("finished", "stopped early", 1)
+    assert (present.state, len(present.evaluations)) == ("finished", 3)
+    assert present.score == pytest.approx(present.evaluations[-1])
+    kept = {path.name for path in (found.folder / "trials" / "0000").iterdir()}
+    assert kept == {"training.json", "curves", LOG}
+    assert (other.state, len(other.evaluations)) == ("stopped early", 1)
     assert not (found.folder / "trials" / "0001" / "work").exists()
+    assert not Path("models").exists()
 
 
 def test_the_process_of_a_trial_imports_nothing_of_the_study():
