@@ -21,23 +21,14 @@ UNPACKED = 1100  # bytes in a byte of a zlib stream, at most
 ROUNDING = 6  # of levels, between two versions of libjpeg; 3 where colours have the full resolution
 
 
-def read_headers(content):
-    """Every reader of a file's structure, as convert, validate, predict and serve call them."""
-    header(content)
-    for read in (accept.is_kept, accept.size):
-        with suppress(Refused):
-            read(content)
-
-
-def work_of(content):
+def require_linear(content):
+    """Check the work of the readers of a file's structure that convert, validate, predict and serve call."""
     work = Work()
     with counted(work) as watch:
-        read_headers(watch(content))
-    return work
-
-
-def require_linear(content):
-    work = work_of(content)
+        watched = watch(content)
+        for read in (header, accept.is_kept, accept.size):
+            with suppress(Refused):
+                read(watched)
     assert work.lines <= AT_LEAST + LINES_PER_BYTE * len(content), content[:100]
     most = UNPACKED if content.startswith(png.SIGNATURE) else BYTES_PER_BYTE
     assert work.bytes <= AT_LEAST + most * len(content), content[:100]

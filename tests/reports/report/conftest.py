@@ -8,7 +8,6 @@ from support import finished
 
 from perennial.base import config as configuration
 from perennial.model.evaluation import plots
-from perennial.reports.report import facts
 
 CLASSES = ("cat", "dog", "owl")
 
@@ -34,9 +33,3 @@ def config(left, workspace):
 def undrawn(monkeypatch):
     """The page has empty plots, which take time to draw."""
     monkeypatch.setattr(plots.Plot, "svg", lambda _: "<svg></svg>")
-
-
-@pytest.fixture
-def collect(config):
-    """Collect the facts of the run."""
-    return lambda: facts.collect(config)

@@ -12,7 +12,7 @@ from support.git import git
 from perennial.base import documents
 from perennial.base.dvc import dvc_lock
 from perennial.base.project.stage_table import STAGES
-from perennial.reports.report.facts import changed_parameters, provenance
+from perennial.reports.report.facts import changed_parameters, collect, provenance
 
 LOCK = [dvc_lock.FILE]
 RECORDED = {"train": {"train": {"epochs": 30, "keep": "last"}}, "gate": {"dataset.seed": 0}}
@@ -23,8 +23,8 @@ def lock(recorded):
     finished.lock(Path(), {stage: {} for stage in STAGES} | recorded)
 
 
-def test_everything_that_a_run_leaves_is_read(collect):
-    found = collect()
+def test_everything_that_a_run_leaves_is_read(config):
+    found = collect(config)
     assert found.missing == {}
     assert (found.data.classes, len(found.test.predictions.labels)) == (["cat", "dog", "owl"], 18)
     assert (found.test.matrix.names, found.test.matrix.counts.sum()) == (("cat", "dog", "owl"), 18)
@@ -40,11 +40,11 @@ def test_everything_that_a_run_leaves_is_read(collect):
         ("validation_curve", "curves/validation.csv", "train"),
     ],
 )
-def test_a_missing_part_is_named_with_the_command_that_makes_it(config, collect, part, path, stage):
+def test_a_missing_part_is_named_with_the_command_that_makes_it(config, part, path, stage):
     name, *below = path.split("/")
     file = getattr(config.paths, name).joinpath(*below)
     file.unlink()
-    found = collect()
+    found = collect(config)
     assert (getattr(found, part), list(found.missing)) == (None, [part])
     assert f"{file} does not exist" in found.missing[part]
     assert f"dvc repro {stage}" in found.missing[part]
@@ -62,10 +62,10 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("damage", DAMAGED)
-def test_a_damaged_curve_is_named(config, collect, damage):
+def test_a_damaged_curve_is_named(config, damage):
     content, word = DAMAGED[damage]
     (config.paths.curves / "validation.csv").write_bytes(content)
-    found = collect()
+    found = collect(config)
     assert found.validation_curve is None
     assert "validation.csv" in found.missing["validation_curve"]
     assert word in found.missing["validation_curve"]
@@ -102,18 +102,16 @@ SPOILT = {
 
 
 @pytest.mark.parametrize(("spoil", "values", "part", "said"), SPOILT.values(), ids=SPOILT)
-def test_a_part_that_is_damaged_or_of_another_run_is_named_and_not_used(
-    config, collect, spoil, values, part, said
-):
+def test_a_part_that_is_damaged_or_of_another_run_is_named_and_not_used(config, spoil, values, part, said):
     spoil(config, **values)
-    found = collect()
+    found = collect(config)
     assert (getattr(found, part), said in found.missing[part]) == (None, True), found.missing
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", '{"seconds": null}', "{"])
-def test_a_time_that_cannot_be_read_is_left_out(config, collect, content):
+def test_a_time_that_cannot_be_read_is_left_out(config, content):
     (config.paths.work / "timings" / "train.json").write_text(content)
-    assert "train" not in collect().seconds
+    assert "train" not in collect(config).seconds
 
 
 @pytest.fixture

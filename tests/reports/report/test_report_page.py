@@ -37,11 +37,6 @@ def undrawn(config, **changes):
         return rendered(config, **changes)
 
 
-def with_provenance(config, **changes):
-    known = facts.collect(config).provenance
-    return text(undrawn(config, provenance=dataclasses.replace(known, **changes)))
-
-
 @pytest.fixture(params=CLASSES)
 def classes(request, load):
     """Parameters of a run with such classes."""
@@ -198,7 +193,8 @@ def test_every_mistake_has_an_image_and_the_probabilities(config):
     ],
 )
 def test_the_commands_name_the_revision_and_files_that_differ_from_it(config, changes, expected):
-    shown = with_provenance(config, **changes)
+    known = facts.collect(config).provenance
+    shown = text(undrawn(config, provenance=dataclasses.replace(known, **changes)))
     assert [each for each in expected if each not in shown] == []
 
 

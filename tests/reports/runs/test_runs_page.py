@@ -110,14 +110,10 @@ def test_three_hundred_runs_make_a_page_of_less_than_a_megabyte(config: Config) 
 def page(config: Config, record: Record, tmp_path: Path) -> Iterator[chromium.Page]:
     """The page of five runs in a browser."""
     leave_runs(record)
-    runs_page.write(Path("runs.html"), *_all(config), config.gate)
+    records = run_records.listing(config, 100)
+    runs_page.write(Path("runs.html"), run_table.rows(config, records), records, config.gate)
     with chromium.opened(tmp_path / "runs.html", tmp_path / "profile") as shown:
         yield shown
-
-
-def _all(config: Config) -> tuple[list[run_table.Row], list[dict[str, object]]]:
-    records = run_records.listing(config, 100)
-    return run_table.rows(config, records), records
 
 
 @browser
