@@ -47,7 +47,6 @@ class World:
     truth: Truth
     files: dict[str, bytes] = field(default_factory=dict)
     meaningful: bool = True  # whether a person could read it without a question
-    kind: str = "table"
 
     def write(self, folder: Path, image: Callable[[int], bytes]) -> None:
         """Write all of it."""
@@ -69,12 +68,6 @@ class Table:
         """Add a column, under another name where it is taken."""
         names = {each for each, _ in self.columns}
         self.columns.append((name if name not in names else f"{name}_{len(names)}", list(values)))
-
-
-def world(seed: int) -> World:
-    """The world of a seed."""
-    draw = random.Random(seed)
-    return _of_folders(draw) if draw.random() < 0.25 else _of_table(draw)
 
 
 def _names(draw: random.Random, count: int) -> list[str]:
@@ -99,8 +92,9 @@ def _places(draw: random.Random, names: list[str], splits: list[str | None]) -> 
     return [folders[way](number) + name for number, name in enumerate(names)], way
 
 
-def _of_table(draw: random.Random) -> World:
-    """A table without class folders that a person could read."""
+def world(seed: int) -> World:
+    """A table without class folders that a person could read, by a seed."""
+    draw = random.Random(seed)
     count, classes = draw.randint(14, 40), draw.choice(CLASSES)
     labels = [*classes, *classes, *(draw.choice(classes) for _ in range(count - 2 * len(classes)))]
     draw.shuffle(labels)
@@ -266,8 +260,6 @@ def _text(
     if not header and len(names) > 3:
         header = True
     found.meaningful &= header or len(names) == 2
-    if not header:
-        found.kind = "no header"
     delimiter, end = draw.choice(",,,;\t|"), draw.choice(("\n", "\n", "\r\n", "\r"))
     always = draw.random() < 0.3
 
@@ -279,49 +271,6 @@ def _text(
     first = f"sep={delimiter}{end}" if draw.random() < 0.05 else ""
     encoding = draw.choice(("utf-8", "utf-8", "utf-8", "utf-8-sig", "utf-16"))
     return (first + end.join(lines) + end).encode(encoding)
-
-
-def _of_folders(draw: random.Random) -> World:
-    """Class folders, with tables beside them that say other things."""
-    classes = draw.choice([each for each in CLASSES if each not in {("Ca", "ca"), ("A+", "B-")}])
-    images, truth = list[str](), Truth()
-    splits = draw.choice(((None,), (None,), ("train", "test")))
-    for split in splits:
-        for number in range(draw.randint(14, 30)):
-            name = f"{split}/" * bool(split) + f"{classes[number % len(classes)]}/{number}.png"
-            images.append(name)
-            truth[name] = classes[number % len(classes)], split
-    found = World(images, truth, kind="side tables")
-    for number in range(draw.randint(1, 2)):
-        table, held = Table(), World(images, truth)
-        form = draw.choice((lambda image: image, lambda image: f"/data/{image}"))
-        table.add(draw.choice(FILE_HEADERS), [form(image) for image in images])
-        content = draw.choice(("license", "bits", "predictions", "same", "other label", "coarse", "extras"))
-        if content == "license":
-            table.add("license", [draw.choice(("CC0", "BY", "BY-SA")) for _ in images])
-        elif content == "bits":
-            bits = [draw.randint(0, 1) for _ in images]
-            table.add("blurry", list(map(str, bits)))
-            table.add("sharp", [str(1 - bit) for bit in bits])
-        elif content == "predictions":
-            table.add(
-                "class", [truth[image][0] if draw.random() < 0.9 else draw.choice(classes) for image in images]
-            )
-            table.add("probability", [f"{draw.random():.4f}" for _ in images])
-        elif content == "same":
-            table.add(draw.choice(LABEL_HEADERS), [truth[image][0] for image in images])
-        elif content == "coarse":
-            table.add("kind", ["animal" if truth[image][0] == classes[0] else "other" for image in images])
-        elif content == "other label":
-            table.add(
-                draw.choice(("quality", "tag", "category")), [draw.choice(("good", "bad")) for _ in images]
-            )
-        else:
-            _add_extras(draw, table, images, held)
-        rows = list(range(len(images)))
-        draw.shuffle(rows)
-        found.files[f"side {number}.csv"] = _text(draw, table, rows, "csv", held, header=True)
-    return found
 
 
 def picture(number: int) -> bytes:

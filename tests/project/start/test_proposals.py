@@ -246,9 +246,11 @@ def test_class_folders_are_used_and_a_table_only_by_name(workspace) -> None:
     (OWN / "d").mkdir()
     for number in NUMBERS[:9]:
         (OWN / f"c/{number}.png").rename(OWN / f"d/{number}.png")
+    rows = [f"{n}.png,{'animal' if n > 9 else 'other'},{n % 2},c,0.{n:02}" for n in NUMBERS]
+    (OWN / "more.csv").write_text("\n".join(["image,coarse,sharp,class,probability", *rows]))
     unnamed = found()
     assert (unnamed.block, unnamed.per_class) == (None, {"c": 9, "d": 9})
-    assert any("not used: 'l.csv'; the class folders give" in line for line in unnamed.understood)
+    assert any("not used: 'l.csv', 'more.csv'; the class folders give" in line for line in unnamed.understood)
     assert found(table="l.csv").per_class == {"CC0": 9, "CC1": 9}
 
 
