@@ -119,8 +119,7 @@ def world(seed: int) -> World:
     for row in unlabelled:
         labels[row] = ""
         truth.pop(images[row])
-    if any(classes[0] not in labels or sum(each == name for each in labels) < 1 for name in classes):
-        found.meaningful = False
+    found.meaningful = set(classes) <= set(labels)
     table = Table()
     exact = draw.random() < 0.3
     table.add("file" if exact else draw.choice(FILE_HEADERS), _references(draw, images, way))
@@ -129,8 +128,7 @@ def world(seed: int) -> World:
     _add_extras(draw, table, images, found)
     if not exact or draw.random() < 0.5:
         draw.shuffle(table.columns)
-    by_split = None if way_of_split != "tables" else splits
-    _write(draw, table, rows, found, by_split)
+    _write(draw, table, rows, found, splits if way_of_split == "tables" else None)
     return found
 
 
@@ -151,11 +149,8 @@ def _add_labels(
     draw: random.Random, table: Table, cells: list[str], classes: Sequence[str], found: World, *, exact: bool
 ) -> None:
     header = "label" if exact else draw.choice(LABEL_HEADERS)
-    form = (
-        "text"
-        if exact or "" in cells
-        else draw.choice(("text", "text", "text", "one-hot", "ids and names", "ids"))
-    )
+    forms = ("text", "text", "text", "one-hot", "ids and names", "ids")
+    form = "text" if exact or "" in cells else draw.choice(forms)
     unlabelled = [cell not in classes for cell in cells]
     if form == "one-hot" and not any(unlabelled):
         for name in classes:
@@ -178,11 +173,7 @@ def _add_splits(draw: random.Random, table: Table, splits: list[str | None], way
     order = ("train", "validation", "test")
     if way in {"column", "codes"}:
         words = dict(zip(order, draw.choice(SPLITS if way == "column" else CODES), strict=True))
-        header = (
-            draw.choice(SPLIT_HEADERS)
-            if way == "column"
-            else draw.choice(("split", "subset", "Usage", "phase"))
-        )
+        header = draw.choice(SPLIT_HEADERS if way == "column" else ("split", "subset", "Usage", "phase"))
         table.add(header, [words[split or ""] for split in splits])
         found.meaningful &= way == "column"
     elif way == "flag":
@@ -225,18 +216,11 @@ def _add_extras(draw: random.Random, table: Table, images: list[str], found: Wor
 
 
 def _write(
-    draw: random.Random,
-    table: Table,
-    rows: Sequence[int],
-    found: World,
-    splits: Sequence[str | None] | None = None,
+    draw: random.Random, table: Table, rows: Sequence[int], found: World, splits: Sequence[str | None] | None
 ) -> None:
     """Write the rows in one of the forms of spreadsheets and programs."""
-    place = (
-        "annotations/"
-        if any(image.startswith("part_") for image in found.images) and draw.random() < 0.3
-        else ""
-    )
+    apart = any(image.startswith("part_") for image in found.images) and draw.random() < 0.3
+    place = "annotations/" if apart else ""
     name, form = draw.choice(("labels", "meta", "data", "index")), draw.choice(("csv",) * 6 + ("jsonl", "json"))
     if splits is None:
         found.files[f"{place}{name}.{form}"] = _text(draw, table, rows, form, found, header=draw.random() < 0.9)
