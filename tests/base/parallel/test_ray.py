@@ -1,13 +1,18 @@
 """Tasks on a Ray cluster of two nodes: the same results and the same bytes as here."""
 
+import contextlib
 import gc
 import os
 import re
+import signal
 import socket
+import sys
+import warnings
 from itertools import count
+from pathlib import Path
 
 import pytest
-from support import raw, ray_nodes, tasks
+from support import raw, tasks
 
 from perennial.base import files
 from perennial.base.errors import ConfigError, DataError, Interrupted, PerennialError
@@ -20,10 +25,32 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 on_nodes = pytest.mark.usefixtures("nodes")
 
 
+@contextlib.contextmanager
+def cluster(folder):
+    """Two nodes of one core each, started in a folder of their own; RAY_ADDRESS names them in the block."""
+    if " " in sys.executable:
+        pytest.skip("Ray starts no processes of a Python whose path holds a space")
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+        warnings.simplefilter("ignore")
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        # Processes of Ray start late on a busy machine.
+        patch.setenv("RAY_raylet_start_wait_time_s", "600")
+        patch.setenv("RAY_worker_register_timeout_seconds", "600")
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))  # the tests' tasks, and not the project
+        from ray.cluster_utils import Cluster  # noqa: PLC0415 - its import warns
+
+        with contextlib.chdir(folder):
+            head = {"num_cpus": 1, "include_dashboard": False}
+            started = Cluster(initialize_head=True, head_node_args=head)
+            started.add_node(num_cpus=1)
+        patch.setenv("RAY_ADDRESS", started.address)
+        yield started
+        started.shutdown()
+
+
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory):
-    """Two nodes of one core each; RAY_ADDRESS names them."""
-    with ray_nodes.cluster(tmp_path_factory.mktemp("nodes")) as started:
+    with cluster(tmp_path_factory.mktemp("nodes")) as started:
         yield started
     gc.collect()
 
@@ -142,7 +169,7 @@ def test_a_path_that_ray_cannot_start_from_is_refused(monkeypatch):
 def doomed(tmp_path):
     """A cluster of two nodes whose head a test may kill; RAY_ADDRESS names it."""
     (tmp_path / "doomed").mkdir()
-    with ray_nodes.cluster(tmp_path / "doomed") as started:
+    with cluster(tmp_path / "doomed") as started:
         yield started
 
 
@@ -150,6 +177,6 @@ def doomed(tmp_path):
 def test_tasks_whose_cluster_loses_its_head_are_interrupted(doomed):
     results = ray_driver.map_on_ray(tasks.slowly, {2: 600}, range(3))
     assert next(results) == 0
-    ray_nodes.kill(doomed.head_node, "gcs_server")
+    os.kill(doomed.head_node.all_processes["gcs_server"][0].process.pid, signal.SIGKILL)  # stays a zombie
     with pytest.raises(Interrupted, match="the Ray cluster failed"):
         list(results)

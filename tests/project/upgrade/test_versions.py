@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import versions
+from support import wheel
 from support.edits import edit
 from support.git import git
 from support.installed import Project
@@ -37,7 +37,7 @@ NEWER = {
 def packages(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The packages of versions 0.1.0 and 0.2.0."""
     folder = tmp_path_factory.mktemp("versions")
-    return versions.build(folder / "a", {}), versions.build(folder / "b", NEWER)
+    return wheel.build(folder / "a", {}), wheel.build(folder / "b", NEWER)
 
 
 def upgrade(project: Project, *options: str, code: int = 0) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def changed(project: Project) -> list[str]:
 
 
 def test_a_project_is_upgraded_with_its_edits_and_comes_back(packages, tmp_path) -> None:
-    project = versions.project(tmp_path / "shop", packages[0])
+    project = wheel.project(tmp_path / "shop", packages[0])
     assert upgrade(project, "--check")["changes"] == []
     folder = project.folder
     change_params(folder / "params.yaml", {"train.epochs": 2, "gate.min_accuracy": 0.5})
@@ -65,7 +65,7 @@ def test_a_project_is_upgraded_with_its_edits_and_comes_back(packages, tmp_path)
     edit(folder / "dvc.yaml", "desc: The SavedModel", "desc: Our SavedModel")
     edit(folder / "tasks" / "stages.py", "6 * HOUR_S", "7 * HOUR_S")
     (folder / "infra" / "compose.yaml").unlink()
-    versions.commit(project)
+    wheel.commit(project)
     assert stale(project) == set()
     newer = Project(folder, packages[1])
 
@@ -89,7 +89,7 @@ def test_a_project_is_upgraded_with_its_edits_and_comes_back(packages, tmp_path)
     assert stale(newer) == {"gate"}
     assert project.run("dvc", "repro").returncode != 0  # by the code of 0.1.0
     newer.must("dvc", "repro")
-    versions.commit(newer)
+    wheel.commit(newer)
     assert {each["what"] for each in upgrade(newer, "--check")["changes"]} == {"kept"}
 
     back = upgrade(project)
@@ -101,13 +101,13 @@ def test_a_project_is_upgraded_with_its_edits_and_comes_back(packages, tmp_path)
 
 
 def test_all_pipelines_of_a_project_are_upgraded(packages: tuple[Path, Path], tmp_path: Path) -> None:
-    project = versions.project(tmp_path / "shop", packages[0])
+    project = wheel.project(tmp_path / "shop", packages[0])
     birds = project.folder / "pipelines" / "birds"
     birds.mkdir(parents=True)
     shutil.copy(project.folder / "params.yaml", birds)
     text = with_prefix((project.folder / "dvc.yaml").read_text(), "../../")
     (birds / "dvc.yaml").write_text(text.replace("desc: The", "desc: Its"))
-    versions.commit(project)
+    wheel.commit(project)
     newer = Project(project.folder, packages[1])
     done = upgrade(newer)
     assert done["run_again"] == {".": ["gate"], "birds": ["gate"]}
@@ -120,7 +120,7 @@ def test_all_pipelines_of_a_project_are_upgraded(packages: tuple[Path, Path], tm
 
 
 def test_a_version_is_named_and_fetched_from_the_index(packages: tuple[Path, Path], tmp_path: Path) -> None:
-    project = versions.project(tmp_path / "shop", packages[0])
+    project = wheel.project(tmp_path / "shop", packages[0])
     index = {f"{tool}_{name}": str(packages[1].parent) for tool in ("UV", "PIP") for name in ("FIND_LINKS",)}
     index |= {"PIP_NO_INDEX": "1", "UV_NO_INDEX": "1"}
     public = project.run("perennial", "upgrade", "0.2.0")
@@ -137,6 +137,6 @@ def test_a_version_is_named_and_fetched_from_the_index(packages: tuple[Path, Pat
     assert [file.name.split("-")[1] for file in (project.folder / ".perennial").glob("*.whl")] == ["0.2.0"]
     git("checkout", "-q", ".", folder=project.folder)
     git("clean", "-fdq", folder=project.folder)
-    (wheel,) = packages[1].parent.glob("*.whl")
-    done = project.run("perennial", "upgrade", str(wheel))
+    (built,) = packages[1].parent.glob("*.whl")
+    done = project.run("perennial", "upgrade", str(built))
     assert (done.returncode, "perennial 0.1.0 -> 0.2.0" in done.stdout) == (0, True), done.stdout
