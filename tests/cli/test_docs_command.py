@@ -3,11 +3,11 @@
 import json
 import re
 import subprocess
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from support import wheel
+from support.pages import Elements
 from typer.testing import CliRunner
 
 from perennial.base.errors import ConfigError
@@ -89,29 +89,9 @@ def test_a_terminal_gets_the_name_of_each_linked_page(capsys, monkeypatch) -> No
     assert ".md" not in printed.replace("README.md", "")
 
 
-class Targets(HTMLParser):
-    """What a page links to, and its places."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.links: list[str] = []
-        self.places: set[str] = set()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Collect links, pictures and identifiers."""
-        for name, value in attrs:
-            if name in {"href", "src"}:
-                self.links.append(value or "")
-            elif name == "id":
-                self.places.add(value or "")
-
-
 def test_the_pages_in_a_browser_link_to_each_other_and_need_no_network(tmp_path) -> None:
     folder = docs_command.site(PAGES, tmp_path / "site")
-    read = {}
-    for file in folder.rglob("*.html"):
-        read[file] = Targets()
-        read[file].feed(file.read_text(encoding="utf-8"))
+    read = {file: Elements(file.read_text(encoding="utf-8")) for file in folder.rglob("*.html")}
     assert len(read) == len(PAGES)
     for file, found in read.items():
         for link in found.links:

@@ -5,7 +5,7 @@ import html.parser
 import re
 from collections import Counter
 
-EMPTY = ("meta", "img", "br", "input", "link")
+EMPTY = ("meta", "img", "br", "hr", "input", "link")
 CELLS = {"td", "th"}
 
 
@@ -17,6 +17,7 @@ class Elements(html.parser.HTMLParser):
         self.open: list[str] = []
         self.seen = Counter[str]()
         self.links: list[str | None] = []
+        self.places: set[str | None] = set()  # that a link may lead to
         self.rows: list[list[str]] = []  # of all tables
         self.feed(source)
         assert self.open == []
@@ -39,6 +40,7 @@ class Elements(html.parser.HTMLParser):
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.seen[tag] += 1
+        self.places |= {value for name, value in attrs if name == "id"}
         self.links += [value for name, value in attrs if name in {"src", "href", "action", "xlink:href"}]
 
 

@@ -158,6 +158,6 @@ def site(listed: Sequence[Page], folder: Path) -> Path:
         page = re.sub(r'(href="(?!https?:)[^"#]*)\.md\b', r"\1.html", page)
         head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(each.title)}</title>'
         file = folder / each.path.replace(".md", ".html")
-        files.write_bytes(file, f"{head}<style>{STYLE}</style>{page}".encode())
+        files.write_bytes(file, f"{head}<style>{STYLE}</style>{page}</html>".encode())
     shutil.copytree(FOLDER / "images", folder / "images", dirs_exist_ok=True)
     return folder

@@ -1,13 +1,12 @@
 import base64
 import io
-import re
-from html.parser import HTMLParser
 
 import numpy as np
 import PIL.Image
 import pytest
 from data.validation import reports
 from data.validation.reports import problem
+from support.pages import Elements, text
 from support.raw import encoded
 
 from perennial.data.images import Image, png
@@ -34,31 +33,6 @@ def report(problems=(), counts=None, **changes):
     return reports.report(problems, counts, **(known | changes))
 
 
-def text(source):
-    """What a reader of the page sees, without its styles."""
-    return " ".join(re.sub(r"<style>.*?</style>|<[^>]*>", " ", source, flags=re.DOTALL).split())
-
-
-def checked(source):
-    """The page's tags and links, once every element is closed where it should be."""
-    tags, links, unclosed = [], [], []
-    parser = HTMLParser()
-
-    def start(tag, attributes):
-        tags.append(tag)
-        links.extend(value for name, value in attributes if name in {"src", "href", "action"})
-        if tag not in {"meta", "img"}:
-            unclosed.append(tag)
-
-    def end(tag):
-        assert unclosed.pop() == tag
-
-    parser.handle_starttag, parser.handle_endtag = start, end
-    parser.feed(source)
-    assert unclosed == []
-    return tags, links
-
-
 MANY = [f"class {number}" for number in range(1000)]
 PAGES = {
     "valid": (report(), {"cat": [IMAGE, BROKEN], "dog": []}, []),
@@ -82,9 +56,9 @@ PAGES = {
 @pytest.mark.parametrize("name", PAGES)
 def test_every_page_is_well_formed_and_needs_nothing_but_itself(name):
     source = html.render(*PAGES[name])
-    tags, links = checked(source)
-    assert {"script", "link", "iframe", "object"} & set(tags) == set()
-    assert [link for link in links if not link.startswith("data:image/")] == []
+    found = Elements(source)
+    assert {"script", "link", "iframe", "object"} & found.seen.keys() == set()
+    assert [link for link in found.links if not link.startswith("data:image/")] == []
     assert "http" not in source.replace("http-equiv", "")
     assert source.startswith("<!DOCTYPE html>")
     assert source.encode()
