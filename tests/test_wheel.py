@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support import forks, wheel
+from support.git import git
 from support.small_servers import served
 from support.wheel import run
 
@@ -50,11 +51,10 @@ def release(tmp_path: Path) -> Callable[..., list[str]]:
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "changelog.md").write_text("## 0.1.0 (unreleased)\n")
-    git = ("git", "-c", "user.name=a", "-c", "user.email=a@b")
-    run(*git, "init", "-q", cwd=tmp_path)
+    git("init", "-q", folder=tmp_path)
     run(forks.python(), "-m", "dvc", "init", "-q", cwd=tmp_path)
-    run(*git, "commit", "-qm", "start", cwd=tmp_path)
-    run(*git, "tag", "-am", "before", "perennial-0.1.0", cwd=tmp_path)
+    git("commit", "-qm", "start", folder=tmp_path)
+    git("tag", "-am", "before", "perennial-0.1.0", folder=tmp_path)
 
     def refused(index: str) -> list[str]:
         command = [sys.executable, tmp_path / "infra" / "release.py", "--index", index]

@@ -3,7 +3,6 @@
 The generator knows nothing of the rules of perennial: it writes a table from the truth, and what surrounds it.
 """
 
-import io
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import PIL.Image
+from support.odd_images import saved
 
 Truth = dict[str, tuple[str, str | None]]  # class and split (none: not said) of each image with a label
 
@@ -259,9 +259,7 @@ def _text(
 
 def picture(number: int) -> bytes:
     """An image that no other has."""
-    stream = io.BytesIO()
-    PIL.Image.new("RGB", (8, 8), (number % 256, number // 256, 7)).save(stream, "PNG")
-    return stream.getvalue()
+    return saved(PIL.Image.new("RGB", (8, 8), (number % 256, number // 256, 7)), "PNG")
 
 
 def meant(found: Mapping[str, tuple[str, str]], truth: Truth) -> bool:

@@ -7,6 +7,7 @@ import PIL.Image
 import PIL.ImageOps
 import pytest
 import tensorflow as tf
+from support.odd_images import saved
 from support.raw import picture
 
 from perennial.data.images import Image
@@ -19,10 +20,9 @@ FORMATS = ("JPEG", "PNG", "WEBP", "MPO")
 
 def oriented(orientation, kind="JPEG", image=PHOTO):
     """A photograph as a camera in that position saves it."""
-    exif, stream = PIL.Image.Exif(), io.BytesIO()
+    exif = PIL.Image.Exif()
     exif[0x0112] = orientation
-    image.save(stream, kind, exif=exif, **({"quality": 90} if kind in {"JPEG", "MPO"} else {"lossless": True}))
-    return stream.getvalue()
+    return saved(image, kind, exif=exif, **({"quality": 90} if kind in {"JPEG", "MPO"} else {"lossless": True}))
 
 
 def upright(content):

@@ -7,6 +7,7 @@ import numpy as np
 import PIL.Image
 import pytest
 import tensorflow as tf
+from support.odd_images import saved
 
 from perennial.data.images import png
 
@@ -62,6 +63,4 @@ def test_of_a_changed_or_cut_file_no_stored_pixels_are_read():
 
 
 def test_of_a_file_of_another_program_no_stored_pixels_are_read():
-    stream = io.BytesIO()
-    PIL.Image.fromarray(image(4, 4)).save(stream, "PNG")
-    assert png.stored_pixels(stream.getvalue()) is None
+    assert png.stored_pixels(saved(PIL.Image.fromarray(image(4, 4)), "PNG")) is None

@@ -5,6 +5,7 @@ import io
 import numpy as np
 import PIL.Image
 import pytest
+from support.odd_images import saved
 
 from perennial.data.images import BRIGHTNESS_BINS, statistics
 from perennial.data.images.statistics import Statistics
@@ -84,9 +85,7 @@ def scene(size=(200, 150), seed=0):
 
 
 def as_jpeg(image, quality):
-    stream = io.BytesIO()
-    image.save(stream, "JPEG", quality=quality)
-    return PIL.Image.open(stream)
+    return PIL.Image.open(io.BytesIO(saved(image, "JPEG", quality=quality)))
 
 
 def difference_hash(image):

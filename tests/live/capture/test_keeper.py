@@ -13,6 +13,7 @@ import pytest
 from live.serving.served import MODEL, b64, serving
 from support.checkout import wait_until
 from support.inference import write_export
+from support.odd_images import saved
 from support.raw import encoded, picture
 
 import perennial
@@ -52,9 +53,7 @@ def photograph() -> bytes:
     image, exif = PIL.Image.fromarray(picture(9, 64)), PIL.Image.Exif()
     exif[0x010F] = "planted camera"
     exif.get_ifd(0x8825)[1] = "N"
-    stream = io.BytesIO()
-    image.save(stream, "JPEG", exif=exif, comment=b"planted comment")
-    return stream.getvalue() + b"planted video"
+    return saved(image, "JPEG", exif=exif, comment=b"planted comment") + b"planted video"
 
 
 @contextmanager

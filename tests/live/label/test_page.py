@@ -1,6 +1,5 @@
 """The page of `perennial label` in a browser, driven by its keys, with the server that people start."""
 
-import io
 import json
 import os
 import subprocess
@@ -13,6 +12,7 @@ import PIL.Image
 import pytest
 from conftest import ROOT
 from support import chromium
+from support.odd_images import saved
 from support.parameters import change_params
 
 from perennial.base.storage.local import LocalStore
@@ -36,13 +36,12 @@ def kept(folder, classes, count=8):
     store, records = LocalStore(folder), []
     for number in range(count):
         small = np.random.default_rng(number).integers(0, 256, (6, 8, 3), np.uint8)
-        stream = io.BytesIO()
-        PIL.Image.fromarray(small).resize((320, 240)).save(stream, "PNG")
+        png = saved(PIL.Image.fromarray(small).resize((320, 240)), "PNG")
         top = tuple((name, 0.5) for name in (classes[number % len(classes)], classes[0], classes[1]))
         records.append(
             KeptImage(
                 time="2026-11-27T02:00:00.000+00:00", model="pets", version="7", reason="random",
-                sha256=place.put_image(store, "2026-11-27", stream.getvalue()), top=top, probability=0.01,
+                sha256=place.put_image(store, "2026-11-27", png), top=top, probability=0.01,
                 candidate="8", candidate_top=((classes[-1], 0.5),),
             )
         )  # fmt: skip

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.checkout import Checkout, copy_project
+from support.checkout import Checkout, copy_project, start_repository
 
 from perennial.project.rehearsal.promises import PROMISES
 
@@ -24,8 +24,7 @@ def checkout(tmp_path_factory):
     made = Checkout(base / "project", base / "home")
     copy_project(made.folder, ())
     made.home.mkdir()
-    for command in ("init -q -b main", "add .", "-c user.name=t -c user.email=t@t commit -qm Start"):
-        made.must("git", *command.split())
+    start_repository(made.folder)
     return made
 
 

@@ -1,6 +1,5 @@
 """What `perennial start` finds in a folder or archive, and what it refuses."""
 
-import io
 import shutil
 import struct
 from pathlib import Path
@@ -9,6 +8,7 @@ import pytest
 from PIL import Image
 from PIL.PngImagePlugin import MAX_TEXT_CHUNK, PngInfo
 from support import raw
+from support.odd_images import saved
 
 from perennial.base.errors import ConfigError, DataError
 from perennial.project.start import survey
@@ -75,12 +75,10 @@ def test_a_png_with_more_text_than_pillow_reads_is_an_image(workspace: Path) -> 
 
 def test_an_image_of_too_many_pixels_has_its_own_reason(workspace: Path) -> None:
     folder = pictures(Path("own"), cat=4, dog=3)
-    photo = io.BytesIO()
-    Image.open(folder / "cat" / "0.png").convert("RGB").save(photo, "JPEG")
-    height, width = Image.open(photo).size[::-1]
-    size = struct.pack(">HH", height, width)
-    assert photo.getvalue().count(size) == 1
-    (folder / "cat" / "wall.jpg").write_bytes(photo.getvalue().replace(size, struct.pack(">HH", 10400, 12000)))
+    image = Image.open(folder / "cat" / "0.png").convert("RGB")
+    photo, size = saved(image, "JPEG"), struct.pack(">HH", image.height, image.width)
+    assert photo.count(size) == 1
+    (folder / "cat" / "wall.jpg").write_bytes(photo.replace(size, struct.pack(">HH", 10400, 12000)))
     reason = "it has 12000 x 10400 pixels, expected 1 to 120000000; save it smaller"
     assert look(folder).unreadable == {"cat/wall.jpg": reason}
 
