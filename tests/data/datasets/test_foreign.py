@@ -49,9 +49,6 @@ FOREIGN = {
         {"000000.tar": SHARD, "000001.tar": SHARD},
         "2 in all, are in the format tar, as of WebDataset; unpack them",
     ),
-    "tars of splits": (
-        {f"{each}/0.tar": SHARD for each in ("train", "val")}, "are in the format tar, as of WebDataset"
-    ),
     "an unpacked tar": ({"0.jpg": IMAGE, "0.cls": b"0", "1.jpg": IMAGE, "1.cls": b"1"}, "as of WebDataset"),
     "NumPy": ({"images.npy": b"x", "labels.npy": b"x"}, "2 in all, are in the format NumPy"),
     "IDX": (
@@ -63,18 +60,10 @@ FOREIGN = {
     "Ground Truth": (IMAGES | {"output.manifest": TRUTH}, "an output manifest of SageMaker Ground Truth"),
     "Ground Truth, renamed": (IMAGES | {"output.jsonl": TRUTH}, "an output manifest of SageMaker Ground Truth"),
     "COCO": (IMAGES | {"annotations.json": document(COCO)}, "annotations of objects, as in COCO"),
-    "COCO of splits": (
-        {f"train/{name}": IMAGE for name in IMAGES} | {"train/_annotations.coco.json": document(COCO)},
-        "as in COCO; an image needs one class",
-    ),
     "Label Studio": (IMAGES | {"export.json": document(STUDIO)}, "tasks of Label Studio; export them as CSV"),
     "VGG Image Annotator": (IMAGES | {"via.json": document(VIA)}, "as of VGG Image Annotator"),
     "CVAT": (IMAGES | {"annotations.xml": CVAT}, "'annotations.xml' holds annotations of CVAT"),
     "YOLO": (IMAGES | {f"{n}.txt": BOX for n in range(4)}, "4 in all, hold boxes of objects, as in YOLO"),
-    "YOLO beside": (
-        {f"images/train/{n}.jpg": IMAGE for n in range(3)} | {f"labels/train/{n}.txt": BOX for n in range(3)},
-        "as in YOLO",
-    ),
     "Pascal VOC": (
         {f"JPEGImages/{n}.jpg": IMAGE for n in range(3)} | {f"Annotations/{n}.xml": VOC for n in range(3)},
         "3 in all, hold annotations of objects, as in Pascal VOC",

@@ -44,6 +44,10 @@ def table(header=("file", "label"), rows=ROWS, delimiter=",", end="\n"):
     return "".join(delimiter.join(row) + end for row in ((header, *rows) if header else rows))
 
 
+def lines(columns, rows=ROWS):
+    return "".join(json.dumps(dict(zip(columns, row, strict=True))) + "\n" for row in rows)
+
+
 TABLES = {
     "a byte order mark": "\ufeff" + table(),
     "UTF-16": table().encode("utf-16"),
@@ -76,27 +80,16 @@ COLUMNS = {
         table(("id", "cat", "dog"), [("1", "1", "0"), ("2", "0.0", "1.0"), ("3", "1", "0")]),
         {"file": "id", "label": ["cat", "dog"]},
     ),
-    "of Label Studio": (
-        table(
-            ("image", "id", "choice"),
-            [(f"/data/upload/1/{name}", str(row), label) for row, (name, label) in enumerate(ROWS)],
-        ),
-        {"file": "image", "label": "choice"},
-    ),
 }
 
 
-BOX = "0 .5 .5 1 1"
 LISTS = {
     "lines.txt": (table(None, delimiter=" "), BARE),
     "names.txt": (table(None, [(f"images/{name}", label) for name, label in ROWS], delimiter="\t"), BARE),
     "commas.txt": (table(), PLAIN),
     "labels.json": (json.dumps(dict(ROWS)), {}),
     "objects.json": (json.dumps([{"file": name, "label": label} for name, label in ROWS]), {}),
-    "metadata.jsonl": (
-        "".join(json.dumps({"file_name": name, "label": label}) + "\n" for name, label in ROWS),
-        {"file": "file_name", "label": "label"},
-    ),
+    "metadata.jsonl": (lines(("file_name", "label")), {"file": "file_name", "label": "label"}),
     "list.lst": (
         table(None, [(name[0], label, f"images/{name}") for name, label in ROWS], "\t"), {"file": 3, "label": 2}
     ),
@@ -206,10 +199,6 @@ REFUSED = {
         BELOW, {"images/l.csv": table(rows=[("images/1.png", "x"), ("images/2.png", "y")])}, PLAIN,
         "names other images below the table's folder",
     ),
-    "YOLO in splits": (
-        ("train/images/1.png", "valid/images/2.png"), {f"train/labels/{n}.txt": BOX for n in "12"}, {}, "YOLO"
-    ),
-    "YOLO beside images": (("train/8.png", "train/9.png"), {f"train/{n}.txt": BOX for n in "89"}, {}, "YOLO"),
     "a numbered split": (("train/1.png", "test1/2.png"), {}, {}, "'test1' beside 'train'; name splits train"),
     "a sheet": (("images/1.png",), {"l.xlsx": b"PK"}, {}, "save 'l.xlsx' as CSV if it holds the labels"),
 }  # fmt: skip
@@ -261,9 +250,7 @@ def test_a_table_of_something_else_beside_class_folders_is_named_as_not_used(rea
     rows = [("1.png", "CC0", "0"), ("2.png", "BY", "1"), ("3.png", "BY", "0")]
     texts = {
         "json": json.dumps([dict(zip(("file", "license", "blurry"), row, strict=True)) for row in rows]),
-        "jsonl": "".join(
-            json.dumps(dict(zip(("file", "license"), row[:2], strict=True))) + "\n" for row in rows
-        ),
+        "jsonl": lines(("file", "license"), [row[:2] for row in rows]),
     }
     text = texts.get(name.rpartition(".")[2], table(("file", "license", "blurry"), rows))
     source = read(("cat/1.png", "dog/2.png", "cat/3.png"), {name: text})
@@ -328,9 +315,7 @@ def test_values_of_a_column_mean_the_splits_that_are_stated(read, name, words):
 def test_several_labels_of_an_image_are_refused_by_that_word(read, several):
     rows = [("1.png", "cat"), ("2.png", "dog"), ("3.png", several)]
     with pytest.raises(DataError, match="several labels"):
-        read(
-            IMAGES, {"l.jsonl": "".join(json.dumps(dict(zip(PLAIN, row, strict=True))) + "\n" for row in rows)}
-        )
+        read(IMAGES, {"l.jsonl": lines(PLAIN, rows)})
 
 
 def test_classes_that_share_words_are_no_several_labels(read):
@@ -378,7 +363,6 @@ def test_letters_in_either_case_and_numbered_names_are_classes(read, names):
     ("names", "place"),
     [
         (("1.png", "2.png", "3.png"), "labels.csv"),
-        (("images/1.png", "images/2.png", "images/3.png"), "images/labels.csv"),
         (("part_1/1.png", "part_1/2.png", "part_2/3.png"), "annotations/labels.csv"),
     ],
 )

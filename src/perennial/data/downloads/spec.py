@@ -45,9 +45,8 @@ class FileSpec:
     @property
     def max_bytes(self) -> int | None:
         """The size beyond which reading stops; None where the size is unknown."""
-        if self.bytes is None or not self.content_sha256:
-            return self.bytes
-        return self.bytes * RECOMPRESSED_TIMES
+        times = RECOMPRESSED_TIMES if self.content_sha256 else 1
+        return None if self.bytes is None else times * self.bytes
 
     def __str__(self) -> str:
         size = "" if self.bytes is None else f"{self.bytes:,} bytes, "

@@ -86,8 +86,7 @@ class WebFile:
 
     def __init__(self, url: str, limits: TransferLimits) -> None:
         self._url, self._limits = url, limits
-        self._folder, _, name = url.rpartition("/")
-        self._name = unquote(name)
+        self._folder, _, self._name = url.rpartition("/")
 
     def list(self) -> Iterator[Entry]:
         """Yield the file, by one request for its headers."""
@@ -105,7 +104,7 @@ class WebFile:
         if size is None or version is None:
             missing = "Content-Length" if size is None else "ETag or Last-Modified"
             raise DataError(f"{self._url}: the server sends no {missing}, so changes cannot be detected")
-        yield Entry(key=self._name, size=size, etag=version)
+        yield Entry(key=unquote(self._name), size=size, etag=version)
 
     def get(self, entry: Entry, file: Path) -> None:
         """Write the file; an interrupted transfer resumes."""
@@ -115,7 +114,7 @@ class WebFile:
             limits=self._limits,
             credentials=credentials_for(self._url),
         )
-        spec = FileSpec(name=self._url.rpartition("/")[2], bytes=entry.size, version=entry.etag)
+        spec = FileSpec(name=self._name, bytes=entry.size, version=entry.etag)
         (fetched,) = fetcher.fetch_all([spec])
         fetched.replace(file)
 
