@@ -39,7 +39,7 @@ LAYERS = (
 # Lines that a layer may have. A layer that needs more makes room first; numbers only fall.
 LINES = {
     "base": 8_984,
-    "data": 12_644,
+    "data": 12_642,
     "model": 12_032,
     "release": 5_421,
     "stages": 1_237,
@@ -50,7 +50,7 @@ LINES = {
     "reproduce": 2_700,
     "cli": 3_327,
 }
-ALL_LINES = 62_497  # of src, tasks and flows
+ALL_LINES = 62_495  # of src, tasks and flows
 # Layers whose functions are imported by their bare name only if no other module has a function of that name.
 OWN_NAMES = ("model", "stages", "reports", "project", "reproduce", "cli")
 # Names for programs that use the package; nothing here does.
