@@ -23,7 +23,7 @@ from perennial.base.errors import ConfigError, PerennialError, exit_code, redact
 from perennial.base.layout import PIPELINES, Project
 from perennial.base.processes import process
 from perennial.base.project.stage_table import STAGES
-from perennial.base.stage_state import environment, kept_results
+from perennial.base.stage_state import environment, recorded
 from perennial.cli import LISTED
 from perennial.cli.option_types import PARAMS, DebugOption, JsonOption, PathOrUrl, typed
 
@@ -167,7 +167,7 @@ def enter_project(values: dict[str, Any]) -> None:
 def _enter_environment(root: Path) -> None:
     """Go on as the `perennial` in a project's `.venv`, if this one was installed for all projects."""
     own = layout.source(root)  # in `dvc exp run --temp`, that of DVC's copy of the checkout
-    if kept_results.BY_DVC in os.environ and own and not own.samefile(layout.PACKAGE):
+    if recorded.BY_DVC in os.environ and own and not own.samefile(layout.PACKAGE):
         variables = {**os.environ, "PYTHONPATH": f"{own.parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
         os.execve(sys.executable, [sys.executable, "-m", "perennial", *sys.argv[1:]], variables)  # noqa: S606
     python, lock = root / ".venv" / "bin" / "python", root / environment.OWN

@@ -10,7 +10,7 @@ import typer
 from perennial.base import config, files
 from perennial.base.choices import is_bucket
 from perennial.base.config.fields import refused_texts, shown
-from perennial.base.dvc import dvc_program, dvc_remotes
+from perennial.base.dvc import dvc_program
 from perennial.base.dvc.dvc_program import DvcError
 from perennial.base.errors import ConfigError, DataError, PerennialError, redacted
 from perennial.cli import LISTED
@@ -45,7 +45,7 @@ def _add(
             "name a link to the folder instead (`ln -s`)"
         )
     file = dvc_program.root() / ".dvc" / "config"
-    options, before = dvc_remotes.configuration(), file.read_bytes() if file.is_file() else b""
+    options, before = dvc_program.configuration(), file.read_bytes() if file.is_file() else b""
     default |= options.get("core.remote") in {None, name}
     known = options.get(f"remote.{name}.url")
     if known not in {None, url}:

@@ -22,7 +22,7 @@ from perennial.base.processes import locks, process
 from perennial.base.processes.tensorflow import LOG, import_with_tensorflow
 from perennial.base.project import code_digests, own_components, source_code
 from perennial.base.project.stage_table import SAYING_INPUTS, STAGES, WITH_TENSORFLOW
-from perennial.base.stage_state import environment, kept_results, outputs, recorded, stage_inputs
+from perennial.base.stage_state import environment, outputs, recorded, stage_inputs
 from perennial.base.stage_state.stage_inputs import Inputs
 from perennial.cli.command import command, error_message, output, wants_json, weights_are_pinned
 from perennial.cli.option_types import PARAMS, ParamsOption, SplitName, switch, typed
@@ -108,11 +108,11 @@ def run_stage(stage: str, params: Path, module: str | None = None, **options: ob
     ):
         noted = stage_inputs.note(stage, params, values)
         if not number and _prepared(noted, checked):
-            kept_results.require_unchanged(noted, checked.paths, own_outputs=True)
+            recorded.require_unchanged(noted, checked.paths, own_outputs=True)
             return None
         with nullcontext() if number else run_records.stage(checked, stage):
             result, took = _run(own, taken, noted, module, number, options)
-            kept_results.require_unchanged(noted, checked.paths, own_outputs=not number)
+            recorded.require_unchanged(noted, checked.paths, own_outputs=not number)
         if not number:  # workers may share the folder, and the report shows one time
             files.write_json(work / "timings" / f"{stage}.json", {"stage": stage, "seconds": took})
         return result
@@ -121,14 +121,14 @@ def run_stage(stage: str, params: Path, module: str | None = None, **options: ob
 def _prepared(noted: Inputs, checked: Config) -> bool:
     """Whether an earlier run of a stage has its result for these inputs already, which is then in place."""
     run, work = os.environ.get(run_records.RUN, ""), checked.paths.work
-    by_dvc = kept_results.BY_DVC in os.environ
+    by_dvc = recorded.BY_DVC in os.environ
     recorded.require_others_as_noted(noted, work, by_dvc=by_dvc)
     if run or by_dvc:
         stage_inputs.require_as_first_noted(noted, work, run)
     if not by_dvc:
         return False
     recorded.require_as_recorded(noted)
-    if kept_results.take(checked.paths, noted):
+    if recorded.take(checked.paths, noted):
         log.info("its inputs are those of a finished result that was kept, which is in place again")
         return True
     return False

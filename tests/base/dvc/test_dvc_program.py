@@ -7,7 +7,7 @@ import pytest
 from support.pipelines import Project
 
 from perennial.base import documents, failures
-from perennial.base.dvc import dvc_digests, dvc_lock, dvc_program, dvc_remotes
+from perennial.base.dvc import dvc_digests, dvc_lock, dvc_program
 from perennial.base.dvc.dvc_program import DvcError
 from perennial.base.errors import Failure
 from perennial.base.storage.s3_errors import remedy
@@ -48,15 +48,15 @@ def older(built, tmp_path, monkeypatch):
 def test_an_output_older_than_the_remote_is_fetched_from_where_it_is(older, tmp_path, where):
     if where == "the cache of another clone":  # which the default remote lacks
         shutil.move(tmp_path / "store", tmp_path / "cache")
-        dvc_program.run("remote", "add", "--local", dvc_remotes.CACHE, str(tmp_path / "cache"))
-    dvc_remotes.get("out", older, tmp_path / "found")
+        dvc_program.run("remote", "add", "--local", dvc_program.CACHE, str(tmp_path / "cache"))
+    dvc_program.get("out", older, tmp_path / "found")
     assert (tmp_path / "found").read_text() == "it\n"
 
 
 def test_the_reason_is_named_where_no_remote_has_the_output(older, tmp_path):
     shutil.rmtree(tmp_path / "store")
     with pytest.raises(DvcError, match=r"`dvc get` failed: ERROR: .*out"):
-        dvc_remotes.get("out", older, tmp_path / "found")
+        dvc_program.get("out", older, tmp_path / "found")
     assert not Path(tmp_path / "found").exists()
 
 
@@ -66,12 +66,12 @@ def test_remotes_are_copied_with_dots_in_their_names_and_commas_in_their_values(
     dvc_program.run("remote", "add", "--default", "my.s3", "s3://bucket/data")
     for option, value in {"secret_access_key": "a,b # 'c'", "session_token": 'd "e"'}.items():
         dvc_program.run("remote", "modify", "--local", "my.s3", option, value)
-    found = dvc_remotes.configuration()
+    found = dvc_program.configuration()
     Path(".dvc", "config").write_text("")
-    Path(".dvc", "config.local").write_text(dvc_remotes.remotes_section(found))
-    copied = dvc_remotes.configuration()
-    assert dvc_remotes.remotes(copied) == dvc_remotes.remotes(found)
-    assert dvc_remotes.remotes(found)["my.s3"]["secret_access_key"] == "a,b # 'c'"
+    Path(".dvc", "config.local").write_text(dvc_program.remotes_section(found))
+    copied = dvc_program.configuration()
+    assert dvc_program.remotes(copied) == dvc_program.remotes(found)
+    assert dvc_program.remotes(found)["my.s3"]["secret_access_key"] == "a,b # 'c'"
     assert copied["core.remote"] == "my.s3"
 
 

@@ -11,6 +11,7 @@ from support.git import git
 from support.parameters import change_params
 
 from perennial.base import config, documents, files
+from perennial.base.config.paths import Paths
 from perennial.base.dvc import dvc_digests
 from perennial.base.errors import InputsChanged
 from perennial.base.stage_state import recorded, stage_inputs
@@ -29,6 +30,7 @@ FILES = {
     "data/records/manifest.json": "{}", "src/perennial/data/png.py": "A = 1\n",
 }  # fmt: skip
 PARAMS, LOCK, WORK = Path("params.yaml"), Path("dvc.lock"), Path(".work")
+RESULT = Path("data/records/manifest.json")
 
 
 @pytest.fixture
@@ -85,8 +87,8 @@ def run(noted: Inputs, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         read = note()
         monkeypatch.setattr(stage_inputs, "dvc_process", lambda: [1, 2])
         stage_inputs.require_as_first_noted(read, WORK, "")
-        write("data/records/manifest.json", result)
-        recorded.complete(read, config.load(PARAMS).paths)
+        write(str(RESULT), result)
+        recorded.complete(read, Paths())
         edit()
         record()
         monkeypatch.setattr(stage_inputs, "dvc_process", lambda: [3, 4])
@@ -169,7 +171,7 @@ def test_what_ran_is_no_edit(run: Callable[..., None]) -> None:
 def test_the_results_of_another_run_are_not_compared(run: Callable[..., None]) -> None:
     run()
     seed(7)()
-    write("data/records/manifest.json", '{"other": 1}')
+    write(str(RESULT), '{"other": 1}')
     record()
     assert recorded.wrong(WORK) is None
 
@@ -189,3 +191,79 @@ def test_damage_to_the_notes_is_no_obstacle(run: Callable[..., None], text: str)
     assert recorded.wrong(WORK) is None
     run()
     assert recorded.wrong(WORK) is None
+
+
+@pytest.fixture
+def edited(noted: Inputs, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """A function that runs a stage while something is edited, so that its result is kept."""
+    monkeypatch.setenv(recorded.BY_DVC, "convert")
+
+    def run(edit: Callable[[], object]) -> None:
+        read = note()
+        write(str(RESULT), "made")
+        edit()
+        with pytest.raises(InputsChanged, match="nothing was recorded, and the result is kept"):
+            recorded.require_unchanged(read, Paths(), own_outputs=True)
+        assert not RESULT.exists()
+
+    return run
+
+
+def take() -> bool:
+    return recorded.take(Paths(), note())
+
+
+Edited = Callable[[Callable[[], object]], None]
+
+
+def test_the_kept_result_is_that_of_the_old_value(edited: Edited) -> None:
+    edited(seed(7))
+    assert not take()
+    seed(0)()
+    assert take()
+    assert RESULT.read_text() == "made"
+    assert not Path(".work/kept").exists()
+
+
+def test_equal_files_that_were_written_again_made_it(edited: Edited) -> None:
+    edited(seed(7))
+    seed(0)()
+    for name in ("data/raw/a.tar", "pins/source.json"):
+        write(name, FILES[name])
+    assert take()
+
+
+@pytest.mark.parametrize("name", ["data/raw/a.tar", "data/raw/new.tar", "pins/source.json"])
+def test_other_data_did_not_make_it(edited: Edited, name: str) -> None:
+    edited(seed(7))
+    seed(0)()
+    write(name, "other")
+    assert not take()
+    assert Path(".work/kept/convert").is_dir()
+
+
+@pytest.mark.parametrize("name", ["pins/source.json", ".work/kept/convert/inputs.json"])
+def test_gone_data_did_not_make_it_and_without_its_inputs_a_result_is_incomplete(edited, name) -> None:
+    edited(seed(7))
+    seed(0)()
+    Path(name).unlink()
+    assert not take()
+
+
+def test_data_that_changed_meanwhile_and_is_back_as_the_same_file_made_it(edited: Edited) -> None:
+    def move_away() -> None:
+        Path("data/raw/a.tar").rename("old")
+        write("data/raw/a.tar", "other")
+
+    edited(move_away)
+    assert not take()
+    Path("old").replace("data/raw/a.tar")
+    assert take()
+
+
+def test_data_that_changed_meanwhile_has_no_digest_to_compare(edited: Edited) -> None:
+    edited(lambda: write("data/raw/a.tar", "other"))
+    write("data/raw/a.tar", FILES["data/raw/a.tar"])
+    assert not take()
+    write("data/raw/a.tar", "other")
+    assert not take()

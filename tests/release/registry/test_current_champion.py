@@ -255,7 +255,7 @@ def test_a_champion_whose_predictions_cannot_be_fetched_is_said_before_the_train
     monkeypatch.setattr(
         current_champion, "open_registry", lambda config, *, fetch: registries[id(config), fetch]
     )
-    monkeypatch.setattr(current_champion.dvc_remotes, "configuration", lambda: remote)
+    monkeypatch.setattr(current_champion.dvc_program, "configuration", lambda: remote)
     monkeypatch.setattr(current_champion.revision, "recorded", {TWO.commit: made}.__getitem__)
     monkeypatch.setattr(current_champion.revision, "fetch_output", copied)
     refused = r"champion v0\.0\.2; nothing was trained"

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from perennial.base import documents, files
 from perennial.base.config.paths import Paths
-from perennial.base.dvc import dvc_lock, dvc_remotes
+from perennial.base.dvc import dvc_lock, dvc_program
 from perennial.base.dvc.dvc_program import DvcError
 from perennial.base.errors import PerennialError
 from perennial.base.project.git import Repository
@@ -66,7 +66,7 @@ def _of_cache(path: Path) -> bytes:
     """Return an output of the last commit from DVC's cache or remote; empty if neither has it."""
     with tempfile.TemporaryDirectory(prefix="perennial-") as folder, suppress(DvcError):
         target = Path(folder, path.name)
-        dvc_remotes.get(path.as_posix(), "HEAD", target)
+        dvc_program.get(path.as_posix(), "HEAD", target)
         return target.read_bytes()
     return b""
 

@@ -29,8 +29,8 @@ def prepared(config: CheckpointsConfig, folder: Path, peers: Peers, *, clean: bo
     if peers.is_chief:
         options = {}
         if config.dvc_remote:  # DVC is no code of a training
-            dvc_remotes = importlib.import_module("perennial.base.dvc.dvc_remotes")
-            options = dvc_remotes.remote_options(config.dvc_remote)
+            dvc_program = importlib.import_module("perennial.base.dvc.dvc_program")
+            options = dvc_program.remote_options(config.dvc_remote)
         uploader = Uploader(RemoteRun(config.remote, folder, options), interval_s=config.remote_interval_s)
         uploader.prepare(clean=clean)
     peers.barrier()  # all resume from what the chief fetched

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from perennial.base import config
-from perennial.base.dvc.dvc_remotes import quoted
+from perennial.base.dvc.dvc_program import quoted
 from perennial.base.errors import ConfigError, PerennialError, redacted
 from perennial.base.layout import Project
 from perennial.base.processes import locks

@@ -12,7 +12,7 @@ from typing import Self
 
 from perennial.base import files
 from perennial.base.choices import is_bucket
-from perennial.base.dvc import dvc_remotes
+from perennial.base.dvc import dvc_program
 from perennial.base.errors import ConfigError, DataError, PerennialError, redacted
 from perennial.base.storage import Changed, Entry, Missing, Store, open_store, s3_requests, together
 from perennial.release.audit.needs import DIGEST, FOLDER, members
@@ -138,14 +138,14 @@ def first_content(sides: Iterable[Side], digest: str) -> bytes | None:
 
 def open_sides(remote: str | None = None, options: Mapping[str, str] | None = None) -> tuple[Side, Side | None]:
     """Open DVC's cache and a remote, by default the default one, if there is any; `options`: DVC's."""
-    options = dvc_remotes.configuration() if options is None else options
+    options = dvc_program.configuration() if options is None else options
     name = remote or options.get("core.remote")
     return open_cache(options), _remote(name, options) if name else None
 
 
 def open_cache(options: Mapping[str, str] | None = None) -> Side:
     """Open DVC's cache; `options`: DVC's options, if already known."""
-    cache = dvc_remotes.cache_folder(dvc_remotes.configuration() if options is None else options)
+    cache = dvc_program.cache_folder(dvc_program.configuration() if options is None else options)
     return Side("cache", open_store(str(cache)), cache)
 
 
@@ -156,7 +156,7 @@ def open_cache_of_runs(home: Path) -> Side | None:
 
 
 def _remote(name: str, options: Mapping[str, str]) -> Side:
-    own = dvc_remotes.remote_options(name, options)
+    own = dvc_program.remote_options(name, options)
     url = own["url"]
     if not is_bucket(url) and not Path(url).is_absolute():
         raise Unsupported(f"the remote {name} at {redacted(url)} is neither a folder nor in S3")

@@ -10,7 +10,7 @@ from perennial.base.config import Config
 from perennial.base.config.fields import shown
 from perennial.base.config.paths import publish_target
 from perennial.base.documents import JsonFile
-from perennial.base.dvc import dvc_remotes
+from perennial.base.dvc import dvc_program
 from perennial.base.errors import ConfigError, DataError, QualityError
 from perennial.model.evaluation.results import Decision
 from perennial.model.export_layout import DESCRIPTION, DIGESTS
@@ -71,7 +71,7 @@ def publish(
 
 def _options(config: Config) -> dict[str, str]:
     """The options of the DVC remote `publish.dvc_remote`; those who fetch a model have no customer's key."""
-    found = dvc_remotes.remote_options(config.publish.dvc_remote)
+    found = dvc_program.remote_options(config.publish.dvc_remote)
     if "sse_customer_key" in found:
         raise ConfigError(
             f"the DVC remote {config.publish.dvc_remote} of publish.dvc_remote has a sse_customer_key, without "

@@ -10,7 +10,7 @@ from typing import Literal
 from perennial.base import documents
 from perennial.base.config import Config
 from perennial.base.config.paths import FIXED
-from perennial.base.dvc import dvc_lock, dvc_remotes
+from perennial.base.dvc import dvc_lock, dvc_program
 from perennial.base.dvc.dvc_lock import LockedStage
 from perennial.base.errors import DataError, PerennialError
 from perennial.base.project.pins import ChampionPin, PinnedTeacher, WeightsPin
@@ -100,7 +100,7 @@ def require_available(config: Config, *, fetch: bool = False) -> str | None:
             revision.fetch_output(champion.commit, path, Path(folder, "predictions"))
         except PerennialError as error:
             start = f"a new model could not be compared with the champion {champion.name}; nothing was trained"
-            if "core.remote" in dvc_remotes.configuration():
+            if "core.remote" in dvc_program.configuration():
                 raise PerennialError(f"{start}: {error}") from error
             raise DataError(
                 f"{start}: {path} of commit {champion.commit[:10]} is not in DVC's cache on this machine, and "

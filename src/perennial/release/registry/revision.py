@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from perennial.base.dvc import dvc_lock, dvc_remotes
+from perennial.base.dvc import dvc_lock, dvc_program
 from perennial.base.dvc.dvc_lock import LockedStage
 from perennial.base.dvc.dvc_program import DvcError
 from perennial.base.errors import DataError, PerennialError
@@ -32,7 +32,7 @@ def recorded(commit: str) -> dict[str, LockedStage]:
 def fetch_output(commit: str, path: str, to: Path) -> None:
     """Copy a stage's output at a commit from DVC's cache or remote to a path that does not exist yet."""
     try:
-        dvc_remotes.get(path, commit, to)
+        dvc_program.get(path, commit, to)
     except DvcError as error:
         raise PerennialError(
             f"{path} of commit {commit} cannot be fetched from DVC's cache or remote: {error}; "

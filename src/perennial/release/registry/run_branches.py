@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from perennial.base.choices import LOST_RACE, Outcome
 from perennial.base.config import Config
-from perennial.base.dvc import dvc_lock, dvc_program, dvc_remotes
+from perennial.base.dvc import dvc_lock, dvc_program
 from perennial.base.errors import ConfigError, Failure, PerennialError, listed
 from perennial.base.layout import Project
 from perennial.base.project.git import CHECKOUT, GitError, Repository
@@ -126,7 +126,7 @@ def push_outputs(repository: Repository, commits: Sequence[str], *, all_branches
     # bad line it gives up earlier than `storage`. Returns the error message, or None on success.
     failed, options = None, dict[str, str]()
     try:
-        options = dvc_remotes.configuration()
+        options = dvc_program.configuration()
         if "core.remote" not in options:
             return None
         dvc_program.run("push", *(["--all-branches"] if all_branches else dvc_targets()))

@@ -15,7 +15,7 @@ from typing import Any
 from perennial.base import documents, files, layout, limits
 from perennial.base.config.paths import FIXED
 from perennial.base.devices import processor
-from perennial.base.dvc import dvc_remotes, repro
+from perennial.base.dvc import dvc_program, repro
 from perennial.base.errors import PerennialError, redacted
 from perennial.base.layout import Project
 from perennial.base.processes import process, programs
@@ -136,12 +136,12 @@ def remove_left(base: Path) -> None:
 
 def _add_remotes(file: Path) -> None:
     """Copy the DVC remotes of this project to the checkout; its cache is one, too, with what others made."""
-    options = {"core.remote": dvc_remotes.CACHE, **dvc_remotes.configuration()}
-    options[f"remote.{dvc_remotes.CACHE}.url"] = str(dvc_remotes.cache_folder(options))
+    options = {"core.remote": dvc_program.CACHE, **dvc_program.configuration()}
+    options[f"remote.{dvc_program.CACHE}.url"] = str(dvc_program.cache_folder(options))
     file.touch(mode=0o600)
     file.chmod(0o600)  # it may hold secrets
     with file.open("a", encoding="utf-8") as stream:
-        stream.write(dvc_remotes.remotes_section(options))
+        stream.write(dvc_program.remotes_section(options))
 
 
 def _python(checkout: Path) -> tuple[Path, Mapping[str, str]]:

@@ -15,7 +15,7 @@ from ruamel.yaml.error import YAMLError
 
 from perennial.base import documents, files
 from perennial.base.config.paths import FIXED
-from perennial.base.dvc import dvc_digests, dvc_lock, dvc_remotes
+from perennial.base.dvc import dvc_digests, dvc_lock, dvc_program
 from perennial.base.dvc.dvc_lock import LockedStage
 from perennial.base.errors import DataError, PerennialError
 from perennial.base.layout import Project
@@ -139,7 +139,7 @@ class Mixtures:
 @contextmanager
 def mixtures(opened: Revisions, revision: Revision, *, keep: bool = False) -> Iterator[Mixtures]:
     """A scratch checkout for mixtures; removed at the end unless `keep`."""
-    cache = dvc_remotes.cache_folder(dvc_remotes.configuration()).resolve()
+    cache = dvc_program.cache_folder(dvc_program.configuration()).resolve()
     with workspace(opened.repository, revision.commit, keep=keep, cache=cache) as work:
         yield Mixtures(opened, work)
 
