@@ -12,8 +12,7 @@ from support.records import data_in, record
 
 from perennial.base import files
 from perennial.base.errors import DataError
-from perennial.base.project.exclusions import FILE, Exclusions, Reason
-from perennial.base.project.pins import SourcePin
+from perennial.base.project.pins import Exclusions, Reason, SourcePin
 from perennial.data.datasets import cifar10
 from perennial.data.datasets.readers import labelled
 from perennial.data.datasets.readers.labelled import Label
@@ -168,7 +167,7 @@ def test_a_forgotten_image_is_left_out_even_if_its_row_is_merged_later(source, n
     gone = next(iter(images))
     digest = images[gone].stem if named == "file" else read(config).digest[gone]
     reason = Reason(because="asked", who="me", date="2026-01-01")
-    files.write_json(FILE, Exclusions().with_reason({digest: reason}).model_dump())
+    Exclusions().with_reason({digest: reason}).write()
     assert read(config).split == dict.fromkeys(images.keys() - {gone}, "train")
 
 

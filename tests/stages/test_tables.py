@@ -8,7 +8,7 @@ from support import raw
 
 from perennial.base import files
 from perennial.base.choices import SPLITS
-from perennial.base.project.exclusions import FILE
+from perennial.base.project.pins import Exclusions
 from perennial.data.records import columns as further
 from perennial.data.records import manifest
 from perennial.stages.convert import convert
@@ -62,7 +62,7 @@ def test_images_that_are_rejected_or_excluded_have_no_row(tabled):
     own = tabled.dataset.path / "images"
     (own / "00.png").write_bytes(b"no image")
     excluded = hashlib.sha256((own / "01.png").read_bytes()).hexdigest()
-    files.write_json(FILE, {"digests": [excluded], "reasons": {}})
+    files.write_json(Exclusions.FILE, {"digests": [excluded], "reasons": {}})
     download(tabled)
     convert(tabled)
     assert {row["image/filename"] for row in columns(tabled)} == {f"images/{n:02}.png" for n in range(2, 24)}

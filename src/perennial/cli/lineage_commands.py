@@ -15,7 +15,7 @@ from perennial.base import config
 from perennial.base.choices import is_bucket
 from perennial.base.errors import ConfigError, DataError, PerennialError, listed
 from perennial.base.layout import Project
-from perennial.base.project.exclusions import FILE
+from perennial.base.project.pins import Exclusions
 from perennial.cli.command import command, output
 from perennial.cli.option_types import PARAMS, ParamsOption, argument, location, switch, typed
 
@@ -35,7 +35,6 @@ def _seen(
     *,
     fetch: bool = switch("--fetch", "Retry what DVC's remote lacked."),
 ) -> None:
-    from perennial.base.project import exclusions
     from perennial.release.registry import access
     from perennial.reproduce.lineage import seen
 
@@ -48,7 +47,7 @@ def _seen(
     bits = checked.validation.near_duplicate_bits
     found = seen.search(query, past, seen.Indices(cache), bits=bits, ask=fetch)
     digests = [each.hex() for each in query.sha256]
-    known = sorted(set(digests) & set(exclusions.Exclusions.read().digests))
+    known = sorted(set(digests) & set(Exclusions.read().digests))
     output(_document(found, digests, known), _lines(found, digests, known))
     if lost := [(training, reason) for training, reason in found.unknown if training.version]:
         versions, reason = [training.version for training, _ in lost], lost[0][1]
@@ -175,7 +174,7 @@ def _forget_document(found: Any, images: Sequence[Path]) -> dict[str, Any]:
         records[each] += count
     there = {**removed, "records": records, "git": Counter(each.found for each in found.committed)}
     return {
-        "file": str(FILE), "added": found.added, "excluded": len(found.excluded.digests),
+        "file": str(Exclusions.FILE), "added": found.added, "excluded": len(found.excluded.digests),
         "images": [
             {
                 "image": str(image),
@@ -202,11 +201,11 @@ def _forget_lines(found: Any, images: Sequence[Path]) -> Iterator[str]:
     yield from _of_records(found.records)
     for number in set(range(len(images))) - found.images:
         yield f"{images[number]}: found nowhere here; `perennial seen` searches earlier versions"
-    yield f"{FILE}: {len(found.added)} digests are new, {len(found.excluded.digests)} in all"
+    yield f"{Exclusions.FILE}: {len(found.added)} digests are new, {len(found.excluded.digests)} in all"
     if found.labels:
-        yield f"commit it: perennial pin source && git add {LABELS} {FILE.parent} && git commit"
+        yield f"commit it: perennial pin source && git add {LABELS} {Exclusions.FILE.parent} && git commit"
     elif found.added:
-        yield f"commit it: git add {FILE} && git commit"
+        yield f"commit it: git add {Exclusions.FILE} && git commit"
     yield from _of_git(found.committed)
     if found.shallow:
         yield "this clone is shallow: older commits were not searched; `git fetch --unshallow` gets them"

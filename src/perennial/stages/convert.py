@@ -21,7 +21,7 @@ from perennial.base.config import Config
 from perennial.base.config.fields import is_component, short_name
 from perennial.base.errors import ConfigError, DataError, listed
 from perennial.base.parallel import parallel_map, threads
-from perennial.base.project.exclusions import Exclusions
+from perennial.base.project.pins import Exclusions
 from perennial.base.stage_state import outputs
 from perennial.data import datasets
 from perennial.data.datasets.dataset import Examples, Source

@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 
 from perennial.base import files
 from perennial.base.errors import DataError
-from perennial.base.project import exclusions
-from perennial.base.project.exclusions import Exclusions, Reason
+from perennial.base.project.pins import Exclusions, Reason
 from perennial.cli import app
 from perennial.data.images import png
 from perennial.data.images.accept import accepted
@@ -29,7 +28,7 @@ def digest(content):
 
 
 def exclude(*digests):
-    files.write_json(exclusions.FILE, {"digests": sorted(digests), "reasons": {}})
+    files.write_json(Exclusions.FILE, {"digests": sorted(digests), "reasons": {}})
 
 
 def converted(config):
@@ -127,9 +126,9 @@ def test_an_emptied_class_is_an_error_and_nothing_is_written(pictures):
 
 def test_a_damaged_file_is_an_error_that_names_it(workspace):
     unsorted = json.dumps({"digests": ["b" * 64, "a" * 64]})
-    exclusions.FILE.parent.mkdir()
+    Exclusions.FILE.parent.mkdir()
     for text in ('{"digests": ["12"]}', unsorted, '{"digests": {}}', "[]", "{"):
-        exclusions.FILE.write_text(text)
+        Exclusions.FILE.write_text(text)
         with pytest.raises(DataError, match=r"exclusions\.json .*restores it"):
             Exclusions.read()
 
@@ -155,9 +154,9 @@ def test_forget_records_who_and_why_and_seen_says_so(workspace, monkeypatch):
     assert {digest(file.read_bytes()), other} <= set(json.loads(done.stdout)["added"])
     reason = Exclusions.read().reasons[other]
     assert (reason.because, reason.who.split()[0]) == ("asked", "Ann")
-    before = exclusions.FILE.read_bytes()
+    before = Exclusions.FILE.read_bytes()
     assert "0 digests are new" in run(app, ["forget", other, "--because", "again"]).stdout
     assert json.loads(run(app, ["seen", other, "--json"]).stdout)["excluded"]
     for wrong in ([other], [other, "--because", " "], ["c" * 63, "--because", "x"]):
         assert run(app, ["forget", *wrong]).exit_code == 2
-    assert exclusions.FILE.read_bytes() == before
+    assert Exclusions.FILE.read_bytes() == before

@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 
 from perennial.base import config
 from perennial.base.errors import ConfigError, PerennialError
-from perennial.base.project.exclusions import Exclusions
+from perennial.base.project.pins import Exclusions
 from perennial.base.storage import Store, open_store
 from perennial.cli import app
 from perennial.data import archives, datasets

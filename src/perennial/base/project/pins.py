@@ -4,8 +4,9 @@ DVC hashes dependencies again after a stage's command, so an input that may chan
 dependency; its pin is. The flow writes pins before the stages, which verify what they fetch against them.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Self, TypeVar
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -14,20 +15,21 @@ from perennial.base import documents, files
 FOLDER = Path("pins")
 LABELS = Path("labels", "labels.csv")  # labels of images of traffic, in git; the images are beside it
 STATE = {"comparisons", "promotions"}  # of the budget, in the pin of the champion
-T = TypeVar("T")
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Pin(documents.JsonFile):
     """A pin, in a file of the project."""
 
     FILE: ClassVar[Path]
+    ADVICE: ClassVar[str] = "`perennial pin {0.stem}` writes it"
 
     @classmethod
     def read(cls) -> Self:
         """Read the pin; a missing file pins nothing."""
         if not cls.FILE.exists():
             return cls()
-        return documents.read_checked(cls.FILE, cls, f"`perennial pin {cls.FILE.stem}` writes it")
+        return documents.read_checked(cls.FILE, cls, cls.ADVICE.format(cls.FILE))
 
     def write(self) -> bool:
         """Write the pin; returns False, and leaves the file untouched, if it was pinned already."""
@@ -97,6 +99,35 @@ class WeightsPin(Pin):
     imagenet: PinnedWeights | None = None
     warm_start: PinnedWeights | None = None
     teacher: PinnedTeacher | None = Field(default=None, exclude_if=lambda teacher: teacher is None)
+
+
+class Reason(documents.JsonFile):
+    """Why an image is excluded, who decided it, and when."""
+
+    because: str
+    who: str
+    date: str  # of the decision, as 2026-11-23
+
+
+class Exclusions(Pin):
+    """Images that no records may hold. Only `digests` is a DVC parameter: reasons make no stage stale."""
+
+    FILE = FOLDER / "exclusions.json"
+    ADVICE = "`git checkout {0}` restores it, `perennial forget` adds to it"
+
+    digests: list[Digest] = Field(default=[])  # SHA-256 of image files, in ascending order
+    reasons: dict[Digest, Reason] = Field(default={})
+
+    @model_validator(mode="after")
+    def _sorted(self) -> Self:
+        if self.digests != sorted(set(self.digests)):
+            raise ValueError("the digests must be in ascending order, each once")
+        return self
+
+    def with_reason(self, digests: Mapping[str, Reason]) -> Self:
+        """Add exclusions; existing ones keep their reason."""
+        merged = sorted({*self.digests, *digests})
+        return self.model_copy(update={"digests": merged, "reasons": {**digests, **self.reasons}})
 
 
 def labels_sha256() -> str | None:

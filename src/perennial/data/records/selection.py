@@ -18,7 +18,7 @@ from perennial.base.choices import Split, Transparency
 from perennial.base.config.data import ComputeConfig
 from perennial.base.errors import DataError
 from perennial.base.parallel import parallel_map
-from perennial.base.project.exclusions import FILE, Exclusions
+from perennial.base.project.pins import Exclusions
 from perennial.data.datasets.dataset import Examples, Source
 from perennial.data.images import Image, Refused, accept
 from perennial.data.tfrecord import label_arrays
@@ -41,7 +41,7 @@ def kept(
         for (split, _), found in zip(blocks, results, strict=True):
             chosen[split][found] = False
         left_out = sum(int((~mask).sum()) for mask in chosen.values())
-        log.info("left out %d examples that %s lists", left_out, FILE)
+        log.info("left out %d examples that %s lists", left_out, Exclusions.FILE)
         _require_examples(source, chosen)
     return {split: np.flatnonzero(mask) for split, mask in chosen.items()}
 
@@ -113,6 +113,6 @@ def _require_examples(source: Source, chosen: Mapping[Split, NDArray[np.bool_]])
         after = label_arrays.per_class(found.labels[chosen[split]], classes)
         for label in np.flatnonzero((before > 0) & (after == 0)):
             raise DataError(
-                f"{FILE} leaves out all {before[label]} images of class {source.classes[label]} in {split}; "
-                "nothing was written; add others, or remove the class from the source"
+                f"{Exclusions.FILE} leaves out all {before[label]} images of class {source.classes[label]} in "
+                f"{split}; nothing was written; add others, or remove the class from the source"
             )

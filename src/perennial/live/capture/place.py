@@ -29,8 +29,8 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 from perennial.base import files
 from perennial.base.choices import is_bucket
 from perennial.base.errors import ConfigError, redacted
-from perennial.base.project.exclusions import Digest
 from perennial.base.project.git import keep_out_of_git
+from perennial.base.project.pins import Digest
 from perennial.base.storage import Entry, Missing, Store, open_store, together
 from perennial.data.images import jpeg
 from perennial.live.capture.same_image import Found, Wanted

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from perennial.base import documents, files
 from perennial.base.errors import ConfigError, PerennialError, redacted
-from perennial.base.project.exclusions import Exclusions
 from perennial.base.project.git import keep_out_of_git
+from perennial.base.project.pins import Exclusions
 from perennial.base.storage import Missing, Store
 from perennial.data.datasets.readers import labelled
 from perennial.data.datasets.readers.labelled import Label

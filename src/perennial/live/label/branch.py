@@ -9,8 +9,8 @@ from pathlib import Path
 
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, PerennialError
-from perennial.base.project.exclusions import Exclusions
 from perennial.base.project.git import IGNORED_FILE, Repository
+from perennial.base.project.pins import Exclusions
 from perennial.data.datasets.readers import labelled
 from perennial.data.datasets.readers.labelled import POINTER, Label
 from perennial.live.label.answers import ENDINGS, Answers, project_labels

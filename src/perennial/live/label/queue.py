@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 
 from perennial.base import documents
-from perennial.base.project.exclusions import Digest
+from perennial.base.project.pins import Digest
 from perennial.data.datasets.readers import labelled
 from perennial.data.datasets.readers.labelled import Label, Reason, may_be_drawn
 from perennial.data.images import Refused, decode, statistics

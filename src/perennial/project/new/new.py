@@ -24,9 +24,8 @@ from perennial.base.layout import FLOWS, PARAMS, PIPELINES, STAGES, Project
 from perennial.base.params import options
 from perennial.base.params.edit_params import apply_preset, set_values
 from perennial.base.processes import programs
-from perennial.base.project import exclusions
 from perennial.base.project.git import GitError, Repository, identified
-from perennial.base.project.pins import ChampionPin, SourcePin, WeightsPin
+from perennial.base.project.pins import ChampionPin, Exclusions, SourcePin, WeightsPin
 from perennial.data.sources import weights
 from perennial.data.validation.drift import Baseline
 from perennial.project.new.template import origin, readme, template, write_all, write_base
@@ -133,8 +132,7 @@ def set_up_pipeline(
     """Write the pins and the parameters of a new pipeline in `made`, which becomes `target`."""
     with chdir(made):  # the paths of parameters are relative to it
         # Of a pipeline whose runs have read nothing yet.
-        pins = {kind.FILE: kind().content() for kind in (SourcePin, ChampionPin, WeightsPin)}
-        pins[exclusions.FILE] = exclusions.Exclusions().model_dump()
+        pins = {kind.FILE: kind().content() for kind in (SourcePin, ChampionPin, WeightsPin, Exclusions)}
         pins[Paths().baseline] = Baseline(dataset=None, statistics=None).model_dump()
         for file, nothing in pins.items():
             files.write_json(file, nothing)

@@ -16,8 +16,8 @@ from perennial.base import documents
 from perennial.base.dvc.dvc_lock import value_at
 from perennial.base.errors import DataError
 from perennial.base.layout import Project
-from perennial.base.project.exclusions import Exclusions
 from perennial.base.project.git import Repository
+from perennial.base.project.pins import Exclusions
 
 log = logging.getLogger(__name__)
 FOLDER = ".dir"  # ends the digest of a folder's list

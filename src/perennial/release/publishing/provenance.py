@@ -15,7 +15,7 @@ from perennial.base import documents, files
 from perennial.base.dvc import dvc_lock
 from perennial.base.errors import PerennialError
 from perennial.base.layout import Project
-from perennial.base.project import code_digests, exclusions, pins
+from perennial.base.project import code_digests, pins
 from perennial.base.project.git import Repository, repository
 from perennial.base.stage_state.environment import EXTRAS, OWN
 from perennial.release.registry.versions import read_artifact
@@ -23,7 +23,7 @@ from perennial.release.registry.versions import read_artifact
 STATEMENT, PREDICATE = "https://in-toto.io/Statement/v1", "https://slsa.dev/provenance/v1"
 BUILD_TYPE, BUILDER = "urn:perennial:dvc-pipeline:v1", "urn:perennial:retrain:v1"
 PARAMS = Path("params.yaml")
-PINNED = (exclusions.FILE, *pins.FILES, pins.FOLDER / "baseline.json")
+PINNED = (pins.Exclusions.FILE, *pins.FILES, pins.FOLDER / "baseline.json")
 # Files of a revision that determine a model: results by digest, parameters, pins, packages.
 MATERIALS = (dvc_lock.FILE, Path("dvc.yaml"), PARAMS, *PINNED, Path("digests.json"))
 SHARED = (  # by the pipelines of a project

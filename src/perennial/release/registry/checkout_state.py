@@ -14,7 +14,7 @@ from perennial.base.dvc import dvc_lock, dvc_program
 from perennial.base.dvc.dvc_program import DvcError
 from perennial.base.errors import ConfigError, PerennialError, listed
 from perennial.base.layout import STAGES, Project
-from perennial.base.project import exclusions, pins
+from perennial.base.project import pins
 from perennial.base.project.git import Repository
 from perennial.base.project.stage_table import IN_GIT
 from perennial.model.evaluation.results import Decision
@@ -52,7 +52,7 @@ def recorded_files(config: Config) -> list[Path]:
 def results_in_git(paths: Paths) -> list[Path]:
     """The tracked files that no person edits: what runs found, and what `perennial forget` excludes."""
     found = (getattr(paths, name) for name in sorted(IN_GIT))
-    return [dvc_lock.FILE, exclusions.FILE, *pins.FILES, paths.baseline, *found]
+    return [dvc_lock.FILE, pins.Exclusions.FILE, *pins.FILES, paths.baseline, *found]
 
 
 def require_reproduced(repository: Repository, written: Sequence[Path]) -> None:

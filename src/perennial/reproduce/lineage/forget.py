@@ -20,8 +20,8 @@ from perennial.base import documents, files
 from perennial.base.choices import SPLITS, Split, is_bucket
 from perennial.base.config import Config
 from perennial.base.errors import DataError, PerennialError, redacted
-from perennial.base.project.exclusions import FILE, Exclusions, Reason
 from perennial.base.project.git import Repository
+from perennial.base.project.pins import Exclusions, Reason
 from perennial.base.storage import open_store
 from perennial.data import datasets
 from perennial.data.datasets.readers import labelled
@@ -169,7 +169,7 @@ def exclude(repository: Repository, digests: Sequence[str], because: str) -> tup
     who = repository.run("var", "GIT_AUTHOR_IDENT").rpartition(" ")[0].rpartition(" ")[0]
     reason = Reason(because=because, who=who, date=datetime.now(UTC).date().isoformat())
     after = before.with_reason(dict.fromkeys(new, reason))
-    files.write_json(FILE, after.model_dump())
+    after.write()
     return after, new
 
 
