@@ -25,9 +25,10 @@ stages:
     params: [dataset.seed, gate]
     outs: [data/records]
 """
+CODE, PIN, DATA = "src/perennial/data/png.py", "pins/source.json", "data/raw/a.tar"
 FILES = {
-    "dvc.yaml": PIPELINE, "pins/source.json": '{"url": null}', "data/raw/a.tar": "a",
-    "data/records/manifest.json": "{}", "src/perennial/data/png.py": "A = 1\n",
+    "dvc.yaml": PIPELINE, PIN: '{"url": null}', DATA: "a",
+    "data/records/manifest.json": "{}", CODE: "A = 1\n",
 }  # fmt: skip
 PARAMS, LOCK, WORK = Path("params.yaml"), Path("dvc.lock"), Path(".work")
 RESULT = Path("data/records/manifest.json")
@@ -45,7 +46,7 @@ def note(stage: str = "convert") -> Inputs:
     return stage_inputs.note(stage, PARAMS, config.load_with_values(PARAMS)[1])
 
 
-def write(name: str, text: str) -> None:
+def write(name: str | Path, text: str) -> None:
     files.write_bytes(Path(name), text.encode())
 
 
@@ -87,7 +88,7 @@ def run(noted: Inputs, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         read = note()
         monkeypatch.setattr(stage_inputs, "dvc_process", lambda: [1, 2])
         stage_inputs.require_as_first_noted(read, WORK, "")
-        write(str(RESULT), result)
+        write(RESULT, result)
         recorded.complete(read, Paths())
         edit()
         record()
@@ -115,14 +116,8 @@ def seed(value: int) -> Callable[[], object]:
 
 EDITS: dict[str, tuple[Callable[[], object], str]] = {
     "a parameter": (seed(7), "dataset.seed is 7 in dvc.lock, and convert used 0"),
-    "code": (
-        lambda: write("src/perennial/data/png.py", "A = 2\n"),
-        "the code in src/perennial/data is not what convert ran",
-    ),
-    "a pin": (
-        lambda: write("pins/source.json", '{"url": "s3://b"}'),
-        "pins/source.json is not what convert read",
-    ),
+    "code": (lambda: write(CODE, "A = 2\n"), "the code in src/perennial/data is not what convert ran"),
+    "a pin": (lambda: write(PIN, '{"url": "s3://b"}'), f"{PIN} is not what convert read"),
 }
 
 
@@ -171,7 +166,7 @@ def test_what_ran_is_no_edit(run: Callable[..., None]) -> None:
 def test_the_results_of_another_run_are_not_compared(run: Callable[..., None]) -> None:
     run()
     seed(7)()
-    write(str(RESULT), '{"other": 1}')
+    write(RESULT, '{"other": 1}')
     record()
     assert recorded.wrong(WORK) is None
 
@@ -200,7 +195,7 @@ def edited(noted: Inputs, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable
 
     def run(edit: Callable[[], object]) -> None:
         read = note()
-        write(str(RESULT), "made")
+        write(RESULT, "made")
         edit()
         with pytest.raises(InputsChanged, match="nothing was recorded, and the result is kept"):
             recorded.require_unchanged(read, Paths(), own_outputs=True)
@@ -228,12 +223,12 @@ def test_the_kept_result_is_that_of_the_old_value(edited: Edited) -> None:
 def test_equal_files_that_were_written_again_made_it(edited: Edited) -> None:
     edited(seed(7))
     seed(0)()
-    for name in ("data/raw/a.tar", "pins/source.json"):
+    for name in (DATA, PIN):
         write(name, FILES[name])
     assert take()
 
 
-@pytest.mark.parametrize("name", ["data/raw/a.tar", "data/raw/new.tar", "pins/source.json"])
+@pytest.mark.parametrize("name", [DATA, "data/raw/new.tar", PIN])
 def test_other_data_did_not_make_it(edited: Edited, name: str) -> None:
     edited(seed(7))
     seed(0)()
@@ -242,7 +237,7 @@ def test_other_data_did_not_make_it(edited: Edited, name: str) -> None:
     assert Path(".work/kept/convert").is_dir()
 
 
-@pytest.mark.parametrize("name", ["pins/source.json", ".work/kept/convert/inputs.json"])
+@pytest.mark.parametrize("name", [PIN, ".work/kept/convert/inputs.json"])
 def test_gone_data_did_not_make_it_and_without_its_inputs_a_result_is_incomplete(edited, name) -> None:
     edited(seed(7))
     seed(0)()
@@ -252,18 +247,18 @@ def test_gone_data_did_not_make_it_and_without_its_inputs_a_result_is_incomplete
 
 def test_data_that_changed_meanwhile_and_is_back_as_the_same_file_made_it(edited: Edited) -> None:
     def move_away() -> None:
-        Path("data/raw/a.tar").rename("old")
-        write("data/raw/a.tar", "other")
+        Path(DATA).rename("old")
+        write(DATA, "other")
 
     edited(move_away)
     assert not take()
-    Path("old").replace("data/raw/a.tar")
+    Path("old").replace(DATA)
     assert take()
 
 
 def test_data_that_changed_meanwhile_has_no_digest_to_compare(edited: Edited) -> None:
-    edited(lambda: write("data/raw/a.tar", "other"))
-    write("data/raw/a.tar", FILES["data/raw/a.tar"])
+    edited(lambda: write(DATA, "other"))
+    write(DATA, FILES[DATA])
     assert not take()
-    write("data/raw/a.tar", "other")
+    write(DATA, "other")
     assert not take()

@@ -12,18 +12,21 @@ from perennial.base.stage_state import stage_inputs
 from perennial.base.stage_state.stage_inputs import Inputs
 
 PIPELINE = Path(__file__).with_name("stage_inputs.yaml").read_text(encoding="utf-8")
+IMAGES, PINS = "src/perennial/data/images", "src/perennial/base/project/pins.py"
+CODE, VERSIONS = f"{IMAGES}/png.py", "requirements/data.yaml"
+EXCLUDED = '{"digests": ["1f"], "reasons": {}}'
 FILES = {
     "dvc.yaml": PIPELINE,
     ".dvcignore": "# names\n__pycache__\n.DS_*\n/docs\n",
-    "requirements/data.yaml": 'packages:\n  numpy: "2.3" # a comment\n',
+    VERSIONS: 'packages:\n  numpy: "2.3" # a comment\n',
     "exclusions.json": '{"digests": [], "reasons": {}}',
     "source.json": '{"url": null}',
     "data/raw/a.tar": "a",
     "data/raw/b/c.tar": "c",
-    "src/perennial/data/images/png.py": "A = 1\n",
-    "src/perennial/base/project/pins.py": "B = 1\n",
+    CODE: "A = 1\n",
+    PINS: "B = 1\n",
 }
-PARAMS = Path("params.yaml")
+PARAMS, WORK = Path("params.yaml"), Path(".work")
 
 
 @pytest.fixture
@@ -70,32 +73,20 @@ CHANGES: dict[str, tuple[Callable[[], object], list[str]]] = {
     "the parameters are not YAML": (written("params.yaml", "a: ["), ["params.yaml (cannot be read now)"]),
     "the parameters are empty": (written("params.yaml", ""), ["dataset.seed (0, now not set)"]),
     "a package": (
-        written("requirements/data.yaml", "packages: {numpy: '2.4'}"),
-        ["packages.numpy in requirements/data.yaml ('2.3', now '2.4')"],
+        written(VERSIONS, "packages: {numpy: '2.4'}"),
+        [f"packages.numpy in {VERSIONS} ('2.3', now '2.4')"],
     ),
-    "a comment about a package": (written("requirements/data.yaml", "packages: {numpy: '2.3'}"), []),
-    "an exclusion": (
-        written("exclusions.json", '{"digests": ["1f"], "reasons": {}}'),
-        ["digests in exclusions.json ([], now ['1f'])"],
-    ),
+    "a comment about a package": (written(VERSIONS, "packages: {numpy: '2.3'}"), []),
+    "an exclusion": (written("exclusions.json", EXCLUDED), ["digests in exclusions.json ([], now ['1f'])"]),
     "a reason": (written("exclusions.json", '{"digests": [], "reasons": {"1f": {}}}'), []),
     "a pin": (written("source.json", "{}"), ["source.json (written or replaced)"]),
     "a pin that is saved again": (written("source.json", FILES["source.json"]), []),
     "the parameters as a link to equal ones": (linked, []),
-    "a file of code": (
-        written("src/perennial/data/images/png.py", "A = 1 \n"),
-        ["src/perennial/data/images/png.py (saved)"],
-    ),
-    "code with the same content": (written("src/perennial/base/project/pins.py", "B = 1\n"), []),
-    "a new file of code": (
-        written("src/perennial/data/images/new/a.py", ""),
-        ["src/perennial/data/images/new/a.py (added)"],
-    ),
-    "a removed file of code": (
-        Path("src/perennial/base/project/pins.py").unlink,
-        ["src/perennial/base/project/pins.py (gone)"],
-    ),
-    "bytecode": (written("src/perennial/data/images/__pycache__/png.pyc", ""), []),
+    "a file of code": (written(CODE, "A = 1 \n"), [f"{CODE} (saved)"]),
+    "code with the same content": (written(PINS, "B = 1\n"), []),
+    "a new file of code": (written(f"{IMAGES}/new/a.py", ""), [f"{IMAGES}/new/a.py (added)"]),
+    "a removed file of code": (Path(PINS).unlink, [f"{PINS} (gone)"]),
+    "bytecode": (written(f"{IMAGES}/__pycache__/png.pyc", ""), []),
     "what a file manager writes": (written("data/raw/b/.DS_Store", ""), []),
     "a folder that DVC ignores": (written("data/raw/__pycache__/x", ""), []),
     "other code": (written("src/perennial/other.py", ""), []),
@@ -123,9 +114,9 @@ def test_a_change_is_named_if_the_stage_reads_it(noted: Inputs, name: str) -> No
     ],
 )
 def test_a_change_that_cannot_be_shown_is_named(noted: Inputs, old: str, new: str, shown: str) -> None:
-    written("requirements/data.yaml", f"packages: {{numpy: '{old}'}}")()
+    written(VERSIONS, f"packages: {{numpy: '{old}'}}")()
     found = note()
-    written("requirements/data.yaml", f"packages: {{numpy: '{new}'}}")()
+    written(VERSIONS, f"packages: {{numpy: '{new}'}}")()
     assert found.changes() == [f"packages.numpy in requirements/data.yaml ({shown}, now another one)"]
 
 
@@ -167,43 +158,38 @@ def test_a_missing_file_of_parameters_is_left_to_the_stage(noted: Inputs) -> Non
 
 
 def test_a_run_starts_a_stage_again_only_with_what_it_first_read(noted: Inputs) -> None:
-    work = Path(".work")
-    stage_inputs.require_as_first_noted(noted, work, "night-1")
-    stage_inputs.require_as_first_noted(note(), work, "night-1")
+    stage_inputs.require_as_first_noted(noted, WORK, "night-1")
+    stage_inputs.require_as_first_noted(note(), WORK, "night-1")
     change_params(PARAMS, {"dataset.seed": 7})
-    written("src/perennial/base/project/pins.py", "B = 2\n")()
-    with pytest.raises(InputsChanged) as error:
-        stage_inputs.require_as_first_noted(note(), work, "night-1")
-    assert "dataset.seed (0, now 7), src/perennial/base/project/pins.py (saved) changed since this run" in str(
-        error.value
-    )
-    stage_inputs.require_as_first_noted(note(), work, "night-2")
+    written(PINS, "B = 2\n")()
+    said = rf"dataset.seed \(0, now 7\), {PINS} \(saved\) changed since this run"
+    with pytest.raises(InputsChanged, match=said):
+        stage_inputs.require_as_first_noted(note(), WORK, "night-1")
+    stage_inputs.require_as_first_noted(note(), WORK, "night-2")
 
 
 def test_a_run_may_pin_again(noted: Inputs) -> None:
-    stage_inputs.require_as_first_noted(noted, Path(".work"), "night-1")
+    stage_inputs.require_as_first_noted(noted, WORK, "night-1")
     written("source.json", '{"url": "s3://bucket"}')()
-    written("exclusions.json", '{"digests": ["1f"], "reasons": {}}')()
-    stage_inputs.require_as_first_noted(note(), Path(".work"), "night-1")
+    written("exclusions.json", EXCLUDED)()
+    stage_inputs.require_as_first_noted(note(), WORK, "night-1")
 
 
 def test_damage_to_what_a_run_noted_is_no_obstacle(noted: Inputs) -> None:
-    stage_inputs.require_as_first_noted(noted, Path(".work"), "night-1")
+    stage_inputs.require_as_first_noted(noted, WORK, "night-1")
     (file,) = Path(".work/inputs").iterdir()
     file.write_text("{")
-    stage_inputs.require_as_first_noted(noted, Path(".work"), "night-1")
+    stage_inputs.require_as_first_noted(noted, WORK, "night-1")
     assert documents.read_json(file)["run"] == "night-1"
 
 
-def test_a_run_that_starts_a_stage_again_with_other_code_is_refused(noted: Inputs, workspace: Path) -> None:
-    Path("dvc.yaml").write_text(
-        PIPELINE.replace("      - gate\n", "      - gate\n      - code.yaml:\n          - stages.convert\n")
-    )
-    Path("code.yaml").write_text('stages:\n  convert: "aa"\n  train: "bb"\n')
-    stage_inputs.require_as_first_noted(note(), Path("work"), "night-1")
-    Path("code.yaml").write_text('stages:\n  convert: "aa"\n  train: "cc"\n')
-    stage_inputs.require_as_first_noted(note(), Path("work"), "night-1")
-    Path("code.yaml").write_text('stages:\n  convert: "dd"\n  train: "cc"\n')
+def test_a_run_that_starts_a_stage_again_with_other_code_is_refused(noted: Inputs) -> None:
+    digest = "      - gate\n      - code.yaml:\n          - stages.convert\n"
+    written("dvc.yaml", PIPELINE.replace("      - gate\n", digest))()
+    for convert, train in (("aa", "bb"), ("aa", "cc")):
+        written("code.yaml", f'stages:\n  convert: "{convert}"\n  train: "{train}"\n')()
+        stage_inputs.require_as_first_noted(note(), WORK, "night-1")
+    written("code.yaml", 'stages:\n  convert: "dd"\n  train: "cc"\n')()
     with pytest.raises(InputsChanged, match=r"stages\.convert in code\.yaml .* changed since this run started"):
-        stage_inputs.require_as_first_noted(note(), Path("work"), "night-1")
-    stage_inputs.require_as_first_noted(note(), Path("work"), "night-2")
+        stage_inputs.require_as_first_noted(note(), WORK, "night-1")
+    stage_inputs.require_as_first_noted(note(), WORK, "night-2")
