@@ -38,7 +38,7 @@ LAYERS = (
 )
 # Lines that a layer may have. A layer that needs more makes room first; numbers only fall.
 LINES = {
-    "base": 8_984,
+    "base": 8_949,
     "data": 12_642,
     "model": 12_032,
     "release": 5_421,
@@ -46,11 +46,11 @@ LINES = {
     "live": 4_430,
     "reports": 1_710,
     "orchestration": 5_488,
-    "project": 3_931,
+    "project": 3_929,
     "reproduce": 2_700,
-    "cli": 3_327,
+    "cli": 3_326,
 }
-ALL_LINES = 62_495  # of src, tasks and flows
+ALL_LINES = 62_457  # of src, tasks and flows
 # Layers whose functions are imported by their bare name only if no other module has a function of that name.
 OWN_NAMES = ("model", "stages", "reports", "project", "reproduce", "cli")
 # Names for programs that use the package; nothing here does.
