@@ -25,7 +25,6 @@ from perennial.data.preprocessing import ImageSpec
 from perennial.data.records import manifest
 from perennial.data.validation import image_index
 from perennial.model.evaluation import comparison
-from perennial.model.evaluation.comparison import Champion
 from perennial.model.evaluation.predictions import Predictions
 from perennial.model.evaluation.unbiased import CHOSE, NO_PART, TRAINED
 from perennial.model.export import saved_model
@@ -115,14 +114,14 @@ def pin(commit: str | None) -> None:
     ChampionPin(commit=commit, version=commit and "v0.0.3").write()
 
 
-def written(chosen: Config) -> Champion:
+def written(chosen: Config) -> comparison.Champion:
     champion(chosen)
     found = comparison.read(chosen.paths.champion)
     assert found is not None
     return found
 
 
-def check_predictions(found: Champion, world: World, order: slice | np.ndarray) -> None:
+def check_predictions(found: comparison.Champion, world: World, order: slice | np.ndarray) -> None:
     p = softmax(world.logits[order], axis=1)
     assert found.predicted.tolist() == p.argmax(axis=1).tolist()
     assert found.p == pytest.approx(p.max(axis=1), abs=1e-5)

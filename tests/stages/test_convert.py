@@ -17,7 +17,6 @@ from perennial.base.choices import SPLITS
 from perennial.base.errors import DataError
 from perennial.data.datasets import DATASETS
 from perennial.data.images import decode
-from perennial.data.images.decode import header
 from perennial.data.records import manifest
 from perennial.data.tfrecord import example
 from perennial.data.validation import integrity
@@ -250,7 +249,7 @@ def test_larger_images_are_reduced_where_that_is_chosen(load, pictures):
     download(pictures)
     convert(load(**{"dataset.max_side": 64}))
     sizes = [
-        header(image).size
+        decode.header(image).size
         for shard in pictures.paths.records.glob("*.tfrecord")
         for _, image in map(example.parse, data_in(shard.read_bytes()))
     ]

@@ -29,7 +29,6 @@ from perennial.model.evaluation import predictions
 from perennial.model.evaluation.scoring import NonFinite
 from perennial.model.export import saved_model
 from perennial.model.models import model_folder
-from perennial.model.models.model_folder import Confidence, Description
 from perennial.stages.evaluate import evaluate
 
 SIZES = {"train": 40, "validation": 7, "test": 103}
@@ -111,7 +110,7 @@ def test_an_export_is_scored_as_it_was_calibrated(config: Config, world: World, 
     change_params(Path("params.yaml"), {"evaluate.calibrate": calibrate})
     export = Path("export")
     export.mkdir()
-    update = {"confidence": Confidence(temperature=None if calibrate else 3.0)}
+    update = {"confidence": model_folder.Confidence(temperature=None if calibrate else 3.0)}
     saved_model.save(export, world.model, world.description.model_copy(update=update), ())
     found, _ = score(load_config(Path("params.yaml")), "test", model=export, predictions=None)
     assert found["calibration"].get("temperature") == (None if calibrate else 3)
@@ -163,7 +162,7 @@ def test_calibration_without_validation_examples_is_refused(config: Config, worl
     refuse("need validation examples", **{"evaluate.calibrate": True})
 
 
-def spoilt(world: World, name: str, value: float) -> tuple[tf.Module, Description]:
+def spoilt(world: World, name: str, value: float) -> tuple[tf.Module, model_folder.Description]:
     """The model with one weight made something else."""
     model = world.description.build()
     for weight, known in zip(model.weights, world.model.weights, strict=True):

@@ -15,7 +15,6 @@ from perennial.model.evaluation.comparison import Champion
 from perennial.model.evaluation.predictions import Predictions
 from perennial.model.evaluation.results import Decision
 from perennial.release.gate import compared
-from perennial.release.gate.compared import TRAFFIC
 from perennial.release.registry import verdict
 from perennial.stages.gate import gate
 
@@ -148,7 +147,7 @@ def test_a_record_of_a_promotion_by_traffic_has_its_counts(decide: Decide) -> No
 
 
 def test_the_rules_know_the_labels_by_the_name_of_their_column() -> None:
-    assert f"{labelled.COLUMN}: random" == TRAFFIC
+    assert f"{labelled.COLUMN}: random" == compared.TRAFFIC
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from perennial.base.errors import DataError
 from perennial.base.project.pins import Exclusions, Reason, SourcePin
 from perennial.data.datasets import cifar10
 from perennial.data.datasets.readers import labelled
-from perennial.data.datasets.readers.labelled import Label
 from perennial.data.images.decode import header
 from perennial.data.records import columns, manifest
 from perennial.data.sources import pin
@@ -124,7 +123,7 @@ def add(number, class_, reason="random"):
     for each in range(number):
         pixels = raw.picture(10_000 + each, side=20)
         content = raw.encoded(pixels if each % 3 else pixels[..., 0], "PNG" if each % 2 else "JPEG")
-        rows.append(Label(sha256=hashlib.sha256(content).hexdigest(), class_=class_, reason=reason))
+        rows.append(labelled.Label(sha256=hashlib.sha256(content).hexdigest(), class_=class_, reason=reason))
         files.write_bytes(labelled.IMAGES / f"{rows[-1].sha256}.{'png' if each % 2 else 'jpg'}", content)
     files.write_bytes(labelled.TABLE, labelled.text_of(rows).encode())
     SourcePin(labels_sha256=files.sha256(labelled.TABLE)).write()

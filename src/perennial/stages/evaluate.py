@@ -17,7 +17,6 @@ from perennial.base.errors import DataError
 from perennial.data.records import columns, manifest
 from perennial.model.evaluation import diagnostics, label_errors, metrics, plots, split, unbiased
 from perennial.model.evaluation.scoring import MultilabelScores
-from perennial.model.evaluation.split import SplitResult
 from perennial.model.models import model_folder
 
 log = logging.getLogger(__name__)
@@ -69,7 +68,7 @@ def _audited(config: Config) -> NDArray[np.bool_]:
     return chosen
 
 
-def _log_abstention(result: SplitResult) -> None:
+def _log_abstention(result: split.SplitResult) -> None:
     if (found := result.abstention()) is None:
         return
     if found["threshold"] is None:
@@ -87,7 +86,7 @@ def _log_abstention(result: SplitResult) -> None:
     )  # fmt: skip
 
 
-def _write(config: Config, result: SplitResult, audit: Mapping[str, Any] | None) -> dict[str, Any]:
+def _write(config: Config, result: split.SplitResult, audit: Mapping[str, Any] | None) -> dict[str, Any]:
     """Write all files, metrics last; `audit` is the score on examples that no decision reads."""
     predictions, paths = result.predictions, config.paths
     reliability, abstention = result.reliability(config.evaluate.calibration_bins), result.abstention()
@@ -110,7 +109,7 @@ def _write(config: Config, result: SplitResult, audit: Mapping[str, Any] | None)
     return found
 
 
-def _confusion(config: Config, result: SplitResult, title: str) -> tuple[bytes, plots.Plot]:
+def _confusion(config: Config, result: split.SplitResult, title: str) -> tuple[bytes, plots.Plot]:
     """The confusions as CSV, and their picture; of several labels, the curves of precision over recall."""
     scores, judged = result.scores, result.predictions.judged()
     if isinstance(scores, MultilabelScores):

@@ -28,7 +28,6 @@ from perennial.model.evaluation import predictions
 from perennial.model.evaluation.results import Metrics, TrainingRecord
 from perennial.model.export import export_formats, features, model_card, parity, parity_process, saved_model
 from perennial.model.export.encodings import Takes
-from perennial.model.export.parity import FormatReport, Job
 from perennial.model.export.reference import Reference, limits
 from perennial.model.models import model_folder
 from perennial.model.models.model_folder import Abstention, Confidence, Description
@@ -67,7 +66,7 @@ def export(config: Config) -> None:
         with lease.leased(
             config.evaluate.devices, config.compute.gpus, key="evaluate.devices", name="export", one=True
         ) as taken:
-            job = Job(
+            job = parity.Job(
                 export=folder,
                 records=config.paths.records,
                 predictions=config.paths.predictions,
@@ -199,7 +198,7 @@ def _representative(config: Config, description: Description, data: Manifest) ->
             yield pixels
 
 
-def _log(report: FormatReport, *, several: bool) -> None:
+def _log(report: parity.FormatReport, *, several: bool) -> None:
     log.info(
         "%s: %.2f MB, %.2f ms an image, probabilities at most %.1e from the scored model's, "
         "%.2f %% of %s the same on %d test examples",

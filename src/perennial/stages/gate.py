@@ -16,13 +16,6 @@ from perennial.base.parallel import child
 from perennial.model.evaluation import comparison, label_comparison, predictions, results
 from perennial.model.evaluation.comparison import Champion, Comparison, Scores
 from perennial.model.evaluation.predictions import Predictions
-from perennial.model.evaluation.results import (
-    CandidateRecord,
-    ChampionRecord,
-    Decision,
-    MainMetrics,
-    UnbiasedScore,
-)
 from perennial.release.gate import champion_rules, own_limits, traffic_labels
 from perennial.release.gate.own_limits import Candidate
 from perennial.release.registry import verdict
@@ -46,7 +39,7 @@ def gate(config: Config, *, inputs: Mapping[str, Any] | None = None) -> None:
 
 def _candidate(config: Config, champion: Champion | None) -> Candidate:
     paths = config.paths
-    metrics = documents.read_checked(paths.metrics, MainMetrics, ADVICE)
+    metrics = documents.read_checked(paths.metrics, results.MainMetrics, ADVICE)
     top = predictions.read(paths.predictions).judged()
     if (top.model, top.data) != (metrics.model, metrics.data):
         raise DataError(
@@ -83,7 +76,9 @@ def _bytes(export: Path) -> int:
     return sum(path.stat().st_size for path in export.rglob("*") if path.is_file())
 
 
-def decide(candidate: Candidate, champion: Champion | None, limits: GateConfig, *, bins: int) -> Decision:
+def decide(
+    candidate: Candidate, champion: Champion | None, limits: GateConfig, *, bins: int
+) -> results.Decision:
     """Pass a candidate that keeps every limit and, if there is a champion, beats it."""
     theirs, compared, spent = None, None, {}
     if champion and not champion.problem and candidate.scores:
@@ -102,7 +97,7 @@ def decide(candidate: Candidate, champion: Champion | None, limits: GateConfig, 
     kept = [rule.reason for rule in judged]
     if champion is None:
         kept.append("compared with no champion")
-    return Decision(
+    return results.Decision(
         promote=not failed,
         reasons=failed or kept,
         candidate=_recorded(candidate),
@@ -129,10 +124,10 @@ def _against(
     return scores, comparison.compare(top, champion)
 
 
-def _recorded(candidate: Candidate) -> CandidateRecord:
+def _recorded(candidate: Candidate) -> results.CandidateRecord:
     metrics, scores = candidate.metrics, candidate.scores
     latency = {} if candidate.latency_ms is None else {"latency_ms": candidate.latency_ms}
-    return CandidateRecord(
+    return results.CandidateRecord(
         **{"map" if candidate.predictions.multilabel else "accuracy": metrics.score},
         loss=metrics.loss,
         examples=metrics.examples,
@@ -145,10 +140,10 @@ def _recorded(candidate: Candidate) -> CandidateRecord:
     )
 
 
-def _recorded_champion(champion: Champion, top: Predictions, scores: Scores | None) -> ChampionRecord:
+def _recorded_champion(champion: Champion, top: Predictions, scores: Scores | None) -> results.ChampionRecord:
     """The fields of the champion; `scores` are on the same test examples, None without predictions on them."""
     fresh = None if scores is None else comparison.fresh_score(top, champion)
-    return ChampionRecord(
+    return results.ChampionRecord(
         version=champion.version,
         commit=champion.commit,
         model=champion.model,
@@ -156,5 +151,5 @@ def _recorded_champion(champion: Champion, top: Predictions, scores: Scores | No
         **{"map" if top.multilabel else "accuracy": None if scores is None else scores.score},
         loss=None if scores is None else scores.loss,
         calibration_error=None if scores is None else scores.calibration_error,
-        unbiased=None if fresh is None else UnbiasedScore(**fresh),
+        unbiased=None if fresh is None else results.UnbiasedScore(**fresh),
     )

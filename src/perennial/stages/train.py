@@ -18,14 +18,12 @@ from perennial.data.preprocessing import ImageSpec
 from perennial.data.sources import weights
 from perennial.data.validation import integrity
 from perennial.model.models import model_folder
-from perennial.model.models.model_folder import Description
 from perennial.model.training import run_directory, triggers, uploader
 from perennial.model.training.assembly import Assembly
 from perennial.model.training.checkpoints import Checkpoints
 from perennial.model.training.distributed import Peers, lost_worker_errors
 from perennial.model.training.loop import Evaluator, Follower, Loop, Saver
 from perennial.model.training.training_history import EVALUATIONS, TrainingState
-from perennial.model.training.triggers import Triggers
 from perennial.model.training.warm_start import StartWeights
 
 log = logging.getLogger(__name__)
@@ -65,7 +63,7 @@ def train(
     what = f"{config.model.name}: {trainer.model.count_params()} weights, {source}"
     seconds = time.monotonic() - process.STARTED
     log.info("training %s, at most %d steps; ready after %.1f s", what, length.steps, seconds)
-    when = Triggers.configured(config, length, validates=data.validates)
+    when = triggers.Triggers.configured(config, length, validates=data.validates)
     evaluator = Evaluator(
         trainer, parts.validation(trainer), config.train, length, peers, EVALUATIONS[data.task]
     )
@@ -96,7 +94,7 @@ def _write(
     model: keras.Model,
     evaluator: Evaluator,
     state: TrainingState,
-    description: Description,
+    description: model_folder.Description,
     folder: Path,
     *,
     noted: Mapping[str, Any],

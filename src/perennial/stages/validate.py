@@ -9,10 +9,7 @@ from perennial.base.errors import DataError
 from perennial.base.params import advice
 from perennial.base.stage_state import outputs
 from perennial.data.records import manifest, random_access
-from perennial.data.records.manifest import Manifest
 from perennial.data.validation import drift, html, image_index, integrity, validation_report
-from perennial.data.validation.drift import DataStatistics
-from perennial.data.validation.integrity import Findings
 from perennial.data.validation.judged_problems import Policy
 from perennial.data.validation.problems import describe
 
@@ -58,7 +55,7 @@ def validate(config: Config) -> None:
     advice.log(log, advice.of_splits(config))
 
 
-def _raise_errors(config: Config, findings: Findings) -> None:
+def _raise_errors(config: Config, findings: integrity.Findings) -> None:
     errors = [problem for problem in findings.problems if problem.severity == "error"]
     if not errors:
         return
@@ -69,9 +66,9 @@ def _raise_errors(config: Config, findings: Findings) -> None:
     raise DataError(describe(config.paths.records, errors, codes, where))
 
 
-def _statistics(data: Manifest, digest: str, findings: Findings) -> DataStatistics:
+def _statistics(data: manifest.Manifest, digest: str, findings: integrity.Findings) -> drift.DataStatistics:
     per_class = data.splits["train"].per_class if "train" in data.splits else [0] * len(data.classes)
-    return DataStatistics(
+    return drift.DataStatistics(
         manifest=digest,
         per_class=dict(zip(data.classes, per_class, strict=True)),
         examples=data.splits["train"].examples if data.label_columns and "train" in data.splits else None,

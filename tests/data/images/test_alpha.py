@@ -9,7 +9,6 @@ import pytest
 from support.odd_images import png_of, saved
 
 from perennial.data.images import Image, accept
-from perennial.data.images.accept import accepted
 from perennial.data.images.decode import array, decoded
 from perennial.model.inference import image_inputs
 from perennial.project.start import survey
@@ -71,20 +70,20 @@ KEYS = {
 
 @pytest.mark.parametrize("content", HIDDEN.values(), ids=HIDDEN)
 def test_a_picture_in_the_alpha_channel_is_noticed(content):
-    assert accepted(content, "a").hidden
-    assert not accepted(content, "a", "white").hidden
+    assert accept.accepted(content, "a").hidden
+    assert not accept.accepted(content, "a", "white").hidden
 
 
 @pytest.mark.parametrize("content", (HIDDEN | KEYS).values(), ids=HIDDEN | KEYS)
 def test_transparent_pixels_become_white(content):
-    encoded = accepted(content, "a", "white").encoded
+    encoded = accept.accepted(content, "a", "white").encoded
     assert (array(decoded(encoded)) == ON_WHITE[..., None]).all()
     assert image_inputs.to_encoded(content, image_inputs.PixelBudget(), "white") == encoded
 
 
 def test_half_transparent_pixels_are_mixed_with_white():
     image = PIL.Image.new("RGBA", (4, 4), (0, 0, 200, 128))
-    found = array(decoded(accepted(saved(image, "PNG"), "a", "white").encoded))
+    found = array(decoded(accept.accepted(saved(image, "PNG"), "a", "white").encoded))
     assert found[0, 0].tolist() == [127, 127, 227]
 
 
@@ -101,7 +100,7 @@ def test_an_opaque_image_and_one_with_colours_are_not_hidden():
     colours.putalpha(ALPHA)
     opaque = black("RGBA")
     opaque.putalpha(255)
-    assert [accepted(saved(each, "PNG"), "a").hidden for each in (colours, opaque)] == [False, False]
+    assert [accept.accepted(saved(each, "PNG"), "a").hidden for each in (colours, opaque)] == [False, False]
 
 
 @pytest.mark.parametrize("name", [name for name in HIDDEN if name != "WebP"])

@@ -11,7 +11,6 @@ import pytest
 from support.odd_images import saved
 
 from perennial.data.images import BadImage, accept, other_formats
-from perennial.data.images.accept import accepted
 from perennial.model.inference import image_inputs
 
 SIDE = np.arange(96)
@@ -32,13 +31,13 @@ VIDEO = b"\0\0\0\x14ftypqt  \0\0\0\0qt  " + bytes(50)
 
 
 def decoded(content):
-    image = accepted(content, "IMG_1234.jpg")
+    image = accept.accepted(content, "IMG_1234.jpg")
     assert not isinstance(image, BadImage), image.reason
     return image, np.asarray(PIL.Image.open(io.BytesIO(image.encoded)))
 
 
 def reason(content):
-    found = accepted(content, "IMG_1234.jpg")
+    found = accept.accepted(content, "IMG_1234.jpg")
     assert isinstance(found, BadImage)
     return found.reason
 
@@ -103,7 +102,7 @@ def test_a_photo_that_was_cut_off_is_never_read_in_part():
     whole = saved(SCENE, "HEIF")
     _, expected = decoded(whole)
     for end in range(0, len(whole), max(len(whole) // 200, 1)):
-        cut = accepted(whole[:end], "")
+        cut = accept.accepted(whole[:end], "")
         if not isinstance(cut, BadImage):  # without bytes that no decoder needs
             assert np.array_equal(PIL.Image.open(io.BytesIO(cut.encoded)), expected)
 
@@ -123,7 +122,7 @@ def test_no_decoder_sees_metadata(kind):
 @pytest.mark.parametrize("kind", ["HEIF", "AVIF"])
 def test_predict_gives_the_model_the_bytes_of_the_record(kind, max_side):
     content, budget = saved(SCENE, kind), image_inputs.PixelBudget()
-    record = accepted(content, "")
+    record = accept.accepted(content, "")
     record = record if max_side is None else accept.limited(record, max_side)
     encoded = image_inputs.limited(image_inputs.to_encoded(content, budget), budget, max_side)
     assert encoded == record.encoded

@@ -8,7 +8,6 @@ import pytest
 from support.odd_images import saved
 
 from perennial.data.images import BRIGHTNESS_BINS, statistics
-from perennial.data.images.statistics import Statistics
 
 RNG = np.random.default_rng(0)
 GREY = RNG.integers(0, 256, (3, 4, 5, 1), np.uint8)
@@ -69,7 +68,7 @@ def test_equal_files_have_equal_digests_and_others_do_not():
 
 
 def test_grey_and_coloured_images_are_counted_apart():
-    total = Statistics()
+    total = statistics.Statistics()
     for batch in (GREY, COLOURED):
         total.add(statistics.of_batch(batch)[0])
     assert {channels: histogram.shape for channels, histogram in total.histograms.items()} == {

@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 
 from perennial.data.preprocessing import transforms
-from perennial.data.preprocessing.transforms import HsvChanges
 
 AMOUNTS = np.array([0.0, 0.3, 0.5, 1.0, 1.5], np.float32)
 
@@ -18,7 +17,7 @@ def bright(images):
 
 def changed(images, **amounts):
     zeros = tf.zeros(len(images))
-    nothing = HsvChanges(brightness=zeros, saturation=zeros - 1, brightness_after=zeros, hue=zeros)
+    nothing = transforms.HsvChanges(brightness=zeros, saturation=zeros - 1, brightness_after=zeros, hue=zeros)
     planes = transforms.adjust_hsv(tf.unstack(images, axis=-1), nothing._replace(**amounts))
     return tf.stack(planes, axis=-1)
 

@@ -7,7 +7,6 @@ import pytest
 from perennial.base import documents, files
 from perennial.base.errors import DataError
 from perennial.data.records import manifest
-from perennial.data.records.manifest import Manifest, Shard, SplitManifest
 
 
 def change(folder, edit):
@@ -42,15 +41,15 @@ def test_the_task_and_the_count_without_labels_stand_only_in_a_manifest_of_sever
 
 
 def shard(sha256, examples):
-    return Shard(file=f"{sha256}.tfrecord", examples=examples, bytes=10, sha256=sha256)
+    return manifest.Shard(file=f"{sha256}.tfrecord", examples=examples, bytes=10, sha256=sha256)
 
 
 def of_splits(**splits):
-    return Manifest(dataset="pets", classes=["cat"], source={}, splits=splits)
+    return manifest.Manifest(dataset="pets", classes=["cat"], source={}, splits=splits)
 
 
 def split(examples, *shards):
-    return SplitManifest(examples=examples, per_class=[examples], shards=list(shards))
+    return manifest.SplitManifest(examples=examples, per_class=[examples], shards=list(shards))
 
 
 def test_the_digest_of_a_split_is_that_of_its_shards_with_examples_in_their_order():

@@ -11,7 +11,6 @@ from perennial.data.datasets.dataset import Examples
 from perennial.data.datasets.readers.fixed_size import FixedSizeImages, PixelTable
 from perennial.data.images import BadImage
 from perennial.data.records import sharding
-from perennial.data.records.sharding import ShardPart
 
 PIXELS = [np.full((2, 2), number, np.uint8) for number in range(6)]
 BAD = BadImage(filename="bad.png", reason="it is empty")
@@ -24,7 +23,7 @@ def images(numbers):
 
 def encode(*numbers):
     labels = np.array([number % 2 for number in numbers], np.int64)
-    chunk = ShardPart(source="train", indices=np.array(numbers, np.int64), labels=labels)
+    chunk = sharding.ShardPart(source="train", indices=np.array(numbers, np.int64), labels=labels)
     return sharding.encode({"train": images}, chunk)
 
 
@@ -50,7 +49,7 @@ def files_of_images(numbers):
 def test_content_that_a_record_holds_byte_for_byte_is_not_sent_but_read_where_the_record_is_written():
     numbers = np.array([4, 1, 3, 0, 5])
     here = sharding.encode(
-        {"train": files_of_images}, ShardPart(source="train", indices=numbers, labels=numbers % 2)
+        {"train": files_of_images}, sharding.ShardPart(source="train", indices=numbers, labels=numbers % 2)
     )
     part = pickle.loads(pickle.dumps(here))
     source = Examples(
@@ -78,7 +77,7 @@ def test_rows_of_a_table_give_the_records_of_their_images(tmp_path):
         for number, rows in enumerate((700, 500))
     )
     numbers = np.array([*range(0, 1200, 2), 1199, 3, 700, 699])
-    chunk = ShardPart(source="train", indices=numbers, labels=numbers % 10)
+    chunk = sharding.ShardPart(source="train", indices=numbers, labels=numbers % 10)
     found = sharding.encode({"train": FixedSizeImages(tables, (3, 4, 5))}, chunk)
     expected = [datum(pixels[number].transpose(1, 2, 0), number % 10) for number in numbers.tolist()]
     assert (data_in(found.records), found.labels.tolist()) == (expected, (numbers % 10).tolist())

@@ -4,7 +4,6 @@ import pytest
 
 from perennial.base.errors import DataError
 from perennial.data.validation import drift
-from perennial.data.validation.drift import NO_BASELINE, Baseline, DataStatistics
 
 
 @pytest.mark.parametrize(
@@ -40,14 +39,14 @@ def test_brightness_drifts_by_the_share_that_passed_an_edge(before, now, distanc
     assert drift.brightness(now, before) == drift.Drift(distance, where)
 
 
-PETS = Baseline(
+PETS = drift.Baseline(
     dataset="pets",
-    statistics=DataStatistics(manifest="a", per_class={"cat": 3, "dog": 4}, brightness=[7] + [0] * 31),
+    statistics=drift.DataStatistics(manifest="a", per_class={"cat": 3, "dog": 4}, brightness=[7] + [0] * 31),
 )
 
 
 def test_without_a_file_there_is_no_baseline(tmp_path):
-    assert drift.load_baseline(tmp_path / "baseline.json") == NO_BASELINE
+    assert drift.load_baseline(tmp_path / "baseline.json") == drift.NO_BASELINE
 
 
 @pytest.mark.parametrize(

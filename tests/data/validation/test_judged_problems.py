@@ -16,7 +16,6 @@ from perennial.data.records import manifest
 from perennial.data.tfrecord import example
 from perennial.data.validation import integrity, judged_problems
 from perennial.data.validation.drift import DataStatistics
-from perennial.data.validation.judged_problems import Policy
 
 CLASSES = ["cat", "dog"]
 SPLITS = ("train", "validation", "test")
@@ -51,7 +50,7 @@ def judged(tmp_path):
         settings = settings or config()
         write_folder(tmp_path, {split: [data] for split, data in splits.items()}, classes)
         findings = integrity.check(tmp_path, decode=settings.decode, fingerprints=tmp_path)
-        found = Policy(settings, tmp_path, manifest.load(tmp_path), findings)
+        found = judged_problems.Policy(settings, tmp_path, manifest.load(tmp_path), findings)
         found.check_balance()
         found.check_duplicates()
         return found
@@ -211,7 +210,7 @@ def version(per_class, brightness=(10,) + (0,) * 31):
 
 def drift(settings, now, before):
     data = manifest.Manifest(dataset="pets", classes=CLASSES, source={}, splits={})
-    found = Policy(settings, Path("records"), data, integrity.Findings())
+    found = judged_problems.Policy(settings, Path("records"), data, integrity.Findings())
     found.check_drift(now, before)
     return found
 

@@ -36,7 +36,6 @@ from perennial.data.images import (
     png,
     png_file,
 )
-from perennial.data.images.decode import PILLOW_ERRORS
 
 REDUCED_QUALITY = 95  # of a JPEG, as libjpeg counts
 FORMATS = "JPEG, HEIC, PNG, WebP, AVIF or BMP"
@@ -70,7 +69,7 @@ def accepted(content: bytes, filename: str, transparency: Transparency = "drop")
             return _readable(_image(content, filename, transparency))
     except Refused as error:
         return BadImage(filename=filename, reason=str(error))
-    except PILLOW_ERRORS as error:
+    except decode.PILLOW_ERRORS as error:
         return BadImage(filename=filename, reason=f"it cannot be decoded: {_reason(error)}")
 
 
@@ -92,7 +91,7 @@ def for_record(image: Image, filename: str, transparency: Transparency) -> Image
             return image._replace(hidden=hidden)
         pixels = np.asarray(decode.plain(opened, transparency))
         return image._replace(encoded=png.encode(pixels))
-    except PILLOW_ERRORS as error:
+    except decode.PILLOW_ERRORS as error:
         return BadImage(filename=filename, reason=_reason(error))
 
 
@@ -110,7 +109,7 @@ def limited(image: Image, max_side: int) -> Image | BadImage:
         encoded = smaller(image.encoded, max_side)
         if (now := decode.header(encoded)) is None:
             raise Refused("it cannot be reduced")
-    except PILLOW_ERRORS as error:
+    except decode.PILLOW_ERRORS as error:
         return BadImage(filename=image.filename or "an image without a name", reason=_reason(error))
     if note is not None and note.areas is not None:
         scale = now.height * now.width / (image.height * image.width)
@@ -151,7 +150,7 @@ def shaped(image: Image | BadImage, shape: tuple[int, int, int]) -> Image | BadI
         opened.load()
         plain = decode.plain(opened).convert("L" if channels == 1 else "RGB")
         encoded = png.encode(decode.array(plain.resize((width, height), PIL.Image.Resampling.LANCZOS)))
-    except PILLOW_ERRORS as error:
+    except decode.PILLOW_ERRORS as error:
         return BadImage(filename=image.filename or "an image without a name", reason=_reason(error))
     return image._replace(encoded=encoded, format="png", height=height, width=width, original=False)
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from perennial.data.images import Refused, decode, jpeg
-from perennial.data.images.jpeg import Segment
 
 QUANTIZATION, HUFFMAN, RESTARTS = 0xDB, 0xC4, 0xDD
 COEFFICIENTS = 64
@@ -60,7 +59,7 @@ def _refuse_more(written: bytes) -> None:
         raise Refused("it is damaged: bytes follow its pixels")
 
 
-def _exactly(content: bytes, segment: Segment, length: int) -> bytes:
+def _exactly(content: bytes, segment: jpeg.Segment, length: int) -> bytes:
     """A segment of the length that its fields have, as decoders demand."""
     if segment.stop - segment.body != length:
         raise Refused(f"it is damaged: the segment {segment.marker:#x} does not have {length} bytes")

@@ -14,9 +14,7 @@ from perennial.base import files
 from perennial.base.choices import SPLITS, Split
 from perennial.base.errors import DataError
 from perennial.data.records import manifest
-from perennial.data.records.manifest import Manifest
 from perennial.data.tfrecord import example
-from perennial.data.tfrecord.example import Fields
 
 FILE = "columns.csv"
 KEYS = ("split", "image/filename", "class")
@@ -64,7 +62,7 @@ def read(folder: Path, split: Split) -> Columns | None:
     return Columns(names=names, rows=found)
 
 
-def examples(folder: Path, data: Manifest, split: Split) -> Iterator[tuple[Fields, bytes]]:
+def examples(folder: Path, data: manifest.Manifest, split: Split) -> Iterator[tuple[example.Fields, bytes]]:
     """Yield the fields and the encoded image of each record of a split, in the order of the manifest."""
     for shard in data.splits[split].shards:
         yield from example.in_order(folder / shard.file)

@@ -13,8 +13,6 @@ from perennial.base.errors import DataError
 from perennial.data.records import manifest
 from perennial.data.records.manifest import Manifest, Shard
 from perennial.data.tfrecord import example, framing
-from perennial.data.tfrecord.example import Fields
-from perennial.data.tfrecord.framing import Spans
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +34,7 @@ class Record:
     position: Position | None  # None if only the file was read
     offset: int  # of its frame in the file
     length: int  # of its data, in bytes
-    fields: Fields | None
+    fields: example.Fields | None
     encoded: bytes | None  # the image
     damage: str | None  # None if intact
 
@@ -59,7 +57,7 @@ class Records:
         return _record(file, found.record, *_indexed(index, file, found), found)
 
 
-def write_index(folder: Path, shards: Mapping[str, Spans]) -> None:
+def write_index(folder: Path, shards: Mapping[str, framing.Spans]) -> None:
     """Write `<shard>.npy` for each shard into a folder: uint64 [records, 2], offset and bytes."""
     for shard, spans in shards.items():
         np.save(folder / f"{shard}.npy", spans)

@@ -24,9 +24,7 @@ from perennial.data.datasets.dataset import DRAWN, TESTED, Examples, Images, Sou
 from perennial.data.datasets.readers.fixed_size import FixedSizeImages
 from perennial.data.images import BadImage
 from perennial.data.records import manifest, splits
-from perennial.data.records.manifest import SplitManifest
 from perennial.data.tfrecord import bulk, example, framing, label_arrays
-from perennial.data.tfrecord.label_arrays import LabelArray
 
 SHARD_BYTES = 100_000_000  # minimum size with `auto`, if there are several shards
 RECORD_BYTES = 150  # approximate size of a record without its image
@@ -61,7 +59,7 @@ class ShardPart:
 
     source: Split
     indices: NDArray[np.int64]
-    labels: LabelArray
+    labels: label_arrays.LabelArray
 
 
 class Cut(NamedTuple):
@@ -250,7 +248,7 @@ class Encoded:
 
     pieces: list[bytes]
     originals: list[tuple[int, int]] = field(default_factory=list)  # of such a file: its piece, and its example
-    labels: LabelArray  # of those records
+    labels: label_arrays.LabelArray  # of those records
     # Files that gave no record, by the index of their example.
     rejected: dict[int, BadImage] = field(default_factory=dict)
     hidden: list[str] = field(default_factory=list)  # files whose picture was in the dropped alpha channel
@@ -302,7 +300,7 @@ def completed(part: Encoded, examples: Examples) -> Encoded:
     return replace(part, pieces=pieces)
 
 
-def write_shard(file: Path, parts: Iterator[Encoded], classes: int) -> SplitManifest:
+def write_shard(file: Path, parts: Iterator[Encoded], classes: int) -> manifest.SplitManifest:
     """Write a TFRecord file; returns the manifest of a split that has only this file."""
     digest = hashlib.sha256()
     per_class, examples, unlabelled = np.zeros(classes, np.int64), 0, 0
@@ -320,4 +318,4 @@ def write_shard(file: Path, parts: Iterator[Encoded], classes: int) -> SplitMani
         size = stream.tell()
     entry = manifest.Shard(file=file.name, examples=examples, bytes=size, sha256=digest.hexdigest())
     per_label: list[int] = per_class.tolist()
-    return SplitManifest(examples=examples, per_class=per_label, unlabelled=unlabelled, shards=[entry])
+    return manifest.SplitManifest(examples=examples, per_class=per_label, unlabelled=unlabelled, shards=[entry])

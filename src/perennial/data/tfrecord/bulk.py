@@ -12,10 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perennial.data.images import Image, decode, png
-from perennial.data.images.decode import Header
 from perennial.data.tfrecord import example, framing, label_arrays
-from perennial.data.tfrecord.example import Fields
-from perennial.data.tfrecord.label_arrays import Label, LabelArray
 
 MINIMUM = 256  # records of one length that make the comparison worthwhile
 MAXIMUM = 65_536  # cached layouts
@@ -25,8 +22,8 @@ PNG_HEADER = 26  # bytes of a PNG up to its size and colour type
 class Layout(NamedTuple):
     """The fields that all records of a layout share, and the span of the image in their data."""
 
-    fields: Fields
-    header: Header
+    fields: example.Fields
+    header: decode.Header
     start: int
     stop: int
 
@@ -85,7 +82,7 @@ def _layout(data: bytes) -> Layout | None:
     return None if span is None else Layout(fields, found, *span)
 
 
-def frame_images(images: NDArray[np.uint8], labels: LabelArray) -> bytes:
+def frame_images(images: NDArray[np.uint8], labels: label_arrays.LabelArray) -> bytes:
     """Frame records of images uint8 [N, height, width (, 1 or 3)], stored as PNG, with their labels."""
     height, width = images.shape[1:3]
     size = png.file_bytes(images.shape)
@@ -108,7 +105,7 @@ def frame_images(images: NDArray[np.uint8], labels: LabelArray) -> bytes:
 
 
 @lru_cache(maxsize=1024)
-def _framed_around(label: Label, height: int, width: int, size: int) -> tuple[bytes, bytes]:
+def _framed_around(label: label_arrays.Label, height: int, width: int, size: int) -> tuple[bytes, bytes]:
     """Return the bytes of a framed record before and after its image; the data checksum is not valid yet."""
     image = Image(bytes(size), "png", height, width)
     before, after = example.around(image, label)

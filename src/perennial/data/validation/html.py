@@ -25,10 +25,8 @@ SIDE = 128  # pixels of a thumbnail at most
 SHOWN, SHOWN_SMALL = 112, 84  # pixels on the page: at most, and about for an enlarged small image
 SMALL_BYTES = 1 << 15  # up to here an image is embedded as it is
 QUALITY = 80  # of a JPEG thumbnail; a PNG would be ten times as large
-BRIGHTNESS = [
-    f"{number * VALUES // BRIGHTNESS_BINS} to {(number + 1) * VALUES // BRIGHTNESS_BINS}"
-    for number in range(BRIGHTNESS_BINS)
-]
+WIDTH = VALUES // BRIGHTNESS_BINS
+BRIGHTNESS = [f"{low} to {low + WIDTH}" for low in range(0, VALUES, WIDTH)]
 MIME = {"png": "image/png", "jpg": "image/jpeg"}
 
 

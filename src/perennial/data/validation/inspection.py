@@ -14,15 +14,9 @@ from numpy.typing import NDArray
 from perennial.base import files
 from perennial.base.choices import SPLITS, Split
 from perennial.data.images import decode, png, statistics
-from perennial.data.images.decode import Header, Pixels
 from perennial.data.images.statistics import Fingerprints, Statistics
 from perennial.data.tfrecord import bulk, example, framing, label_arrays
-from perennial.data.tfrecord.bulk import Layout
-from perennial.data.tfrecord.example import Fields
-from perennial.data.tfrecord.framing import Spans
-from perennial.data.tfrecord.label_arrays import LabelArray
 from perennial.data.validation import image_index
-from perennial.data.validation.image_index import ImageIndex
 from perennial.data.validation.problems import Problem, image_name
 
 Decode = Literal["all", "sample", "none"]
@@ -49,7 +43,7 @@ class Part:
     split: Split
     file: Path
     first: int = 0  # number of the first record within the shard
-    spans: Spans | None = None
+    spans: framing.Spans | None = None
 
 
 @dataclass(kw_only=True)
@@ -65,7 +59,8 @@ class Inspection:
     pairs: Counter[tuple[int, int]] = field(default_factory=Counter)  # ... by two of their labels
     most_labels: int = 0  # ... of a record
     statistics: Statistics = field(default_factory=Statistics)
-    hashed: tuple[ImageIndex, LabelArray] | None = None  # of valid records, with packed labels
+    # Of valid records, with packed labels.
+    hashed: tuple[image_index.ImageIndex, label_arrays.LabelArray] | None = None
     sha256: str | None = None  # of the file as a whole
 
 
@@ -80,17 +75,17 @@ _LAYOUTS = bulk.LayoutFinder()  # all parts that a process checks share them
 
 
 class _Inspector:
-    def __init__(self, request: Checks, part: Part, spans: Spans) -> None:
+    def __init__(self, request: Checks, part: Part, spans: framing.Spans) -> None:
         self.request, self.part, self.spans = request, part, spans
         self.found = Inspection(records=len(spans), labels=np.zeros(request.classes, np.int64))
         self.valid = np.zeros(len(spans), np.bool_)  # records without a problem
-        self.labels: LabelArray = np.zeros(len(spans), np.int64)
+        self.labels: label_arrays.LabelArray = np.zeros(len(spans), np.int64)
         if request.several:
             self.labels = np.zeros((len(spans), request.classes), np.uint8)
         self.image_spans = np.zeros((len(spans), 2), np.int64)  # in the block
         self.encoded: dict[int, bytes] = {}  # images that were not parsed in bulk
         self.block = b""
-        self.layouts: list[tuple[Layout, NDArray[np.int64]]] = []
+        self.layouts: list[tuple[bulk.Layout, NDArray[np.int64]]] = []
         self.entries = np.zeros(len(spans), image_index.ENTRY)
         self.entries["split"] = SPLITS.index(part.split)
 
@@ -115,7 +110,7 @@ class _Inspector:
         self.found.problems.sort(key=lambda problem: problem.record or 0)
         return self.found
 
-    def _parse(self, spans: Spans) -> None:
+    def _parse(self, spans: framing.Spans) -> None:
         valid = framing.valid_data(self.block, spans)
         for index in np.flatnonzero(~valid).tolist():
             self._add("data_crc", "the checksum of the record's data does not match", index)
@@ -147,14 +142,14 @@ class _Inspector:
             self.encoded[index] = encoded
             self.found.statistics.sizes[found.size] += 1
 
-    def _set_labels(self, indices: int | NDArray[np.int64], fields: Fields) -> None:
+    def _set_labels(self, indices: int | NDArray[np.int64], fields: example.Fields) -> None:
         self.valid[indices] = True
         if self.request.several:
             self.labels[indices] = label_arrays.of_lists([fields.labels], self.request.classes)[0]
         else:
             self.labels[indices] = fields.label
 
-    def _mismatch(self, fields: Fields, image: Header | None) -> tuple[str, str] | None:
+    def _mismatch(self, fields: example.Fields, image: decode.Header | None) -> tuple[str, str] | None:
         """Return the code and message of a label or image mismatch."""
         labels, ordered = fields.labels, sorted(set(fields.labels))
         if not self.request.several and len(labels) != 1:
@@ -201,7 +196,7 @@ class _Inspector:
 
     def _decode(self, indices: NDArray[np.int64]) -> None:
         """Decode images one by one and analyse small ones of equal size in batches."""
-        by_shape: dict[tuple[int, ...], list[tuple[int, Pixels]]] = defaultdict(list)
+        by_shape: dict[tuple[int, ...], list[tuple[int, decode.Pixels]]] = defaultdict(list)
         for index, encoded in zip(indices.tolist(), self._images(indices), strict=True):
             try:
                 image = decode.decoded(encoded)

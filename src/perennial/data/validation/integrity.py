@@ -14,9 +14,7 @@ from perennial.base.errors import DataError, printable
 from perennial.base.parallel import parallel_map
 from perennial.data.images.statistics import Statistics
 from perennial.data.records import manifest
-from perennial.data.records.manifest import Manifest, Shard
 from perennial.data.tfrecord import framing
-from perennial.data.tfrecord.framing import FramingFault, Spans
 from perennial.data.validation.image_index import Collected
 from perennial.data.validation.inspection import Checks, Decode, Inspection, Part, inspect
 from perennial.data.validation.problems import Problem, describe
@@ -39,8 +37,8 @@ class Findings:
     pairs: Counter[tuple[int, int]] = field(default_factory=Counter)  # examples by two of their labels
     most_labels: int = 0  # of an example
     statistics: dict[Split, Statistics] = field(default_factory=lambda: defaultdict(Statistics))
-    spans: dict[str, Spans] = field(default_factory=dict)  # by shard
-    faults: dict[str, FramingFault | None] = field(default_factory=dict)  # of its framing, by shard
+    spans: dict[str, framing.Spans] = field(default_factory=dict)  # by shard
+    faults: dict[str, framing.FramingFault | None] = field(default_factory=dict)  # of its framing, by shard
     images: Collected | None = None  # their entries in the image index
 
     def add(self, code: str, file: str, message: str, at: tuple[int, int] | None = None) -> None:
@@ -87,7 +85,7 @@ def check(
     return findings
 
 
-def require_valid(folder: Path, splits: Sequence[Split]) -> Manifest:
+def require_valid(folder: Path, splits: Sequence[Split]) -> manifest.Manifest:
     """Check the splits, except for decoding images, and return the manifest of the record folder."""
     findings = check(folder, splits, decode="none")
     if findings.problems:
@@ -95,7 +93,7 @@ def require_valid(folder: Path, splits: Sequence[Split]) -> Manifest:
     return manifest.load(folder)
 
 
-def _check_files(folder: Path, expected: Manifest, findings: Findings) -> None:
+def _check_files(folder: Path, expected: manifest.Manifest, findings: Findings) -> None:
     file = folder / manifest.LABELS_FILE
     content = file.read_bytes() if file.is_file() else None
     if content != manifest.labels_text(expected.classes).encode():
@@ -125,7 +123,7 @@ def _parts(split: Split, file: Path, findings: Findings) -> Iterator[Part]:
 
 
 def _check_shard(
-    file: Path, split: Split, shard: Shard, inspections: Iterator[Inspection], findings: Findings
+    file: Path, split: Split, shard: manifest.Shard, inspections: Iterator[Inspection], findings: Findings
 ) -> None:
     """Collect the inspections of a shard and compare it with the manifest."""
     if not file.is_file():
@@ -158,7 +156,7 @@ def _check_shard(
         findings.add("shard_digest", file.name, f"sha256 {whole.sha256}, expected {shard.sha256}")
 
 
-def _check_split(expected: Manifest, split: Split, findings: Findings) -> None:
+def _check_split(expected: manifest.Manifest, split: Split, findings: Findings) -> None:
     part = expected.splits.get(split)
     if part is None or not part.examples:
         message = f"the manifest has no examples in split {split}"

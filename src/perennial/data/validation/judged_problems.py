@@ -13,7 +13,6 @@ from perennial.data.records import manifest, random_access
 from perennial.data.records.manifest import Manifest
 from perennial.data.tfrecord import example
 from perennial.data.validation import drift, duplicates
-from perennial.data.validation.drift import DataStatistics
 from perennial.data.validation.image_index import Collected
 from perennial.data.validation.integrity import Findings
 from perennial.data.validation.problems import Place, Problem, image_name
@@ -120,7 +119,7 @@ class Policy:
         offset = int(self.findings.spans[file][record, 0])
         self._list(code, message, file, record=record, offset=offset, like=like)
 
-    def check_drift(self, now: DataStatistics, before: DataStatistics | None) -> None:
+    def check_drift(self, now: drift.DataStatistics, before: drift.DataStatistics | None) -> None:
         """Check the change since the previous version."""
         if before is None:
             return
