@@ -74,13 +74,6 @@ def test_a_file_comes_from_the_package_a_server_or_a_folder(load, server, worksp
     assert (RAW.read_bytes(), server.asked) == (CONTENT, asked)
 
 
-def test_only_the_files_of_the_data_set_are_in_the_raw_folder(remote):
-    for name in ("old", files.MARK):
-        files.write_bytes(RAW.with_name(name), b"")
-    download(remote)
-    assert [path.name for path in RAW.parent.glob("[!.]*")] == [NAME]
-
-
 @pytest.mark.parametrize("content", [TABLE, gzip.compress(CONTENT)], ids=["unpacked", "packed twice"])
 def test_what_download_accepts_convert_can_read(remote, server, content):
     server.content = content
