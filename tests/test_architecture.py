@@ -39,10 +39,10 @@ LAYERS = (
 # Lines that a layer may have. A layer that needs more makes room first; numbers only fall.
 LINES = {
     "base": 8_949,
-    "data": 12_642,
+    "data": 12_621,
     "model": 12_032,
     "release": 5_421,
-    "stages": 1_237,
+    "stages": 1_225,
     "live": 4_430,
     "reports": 1_710,
     "orchestration": 5_488,
@@ -50,7 +50,7 @@ LINES = {
     "reproduce": 2_700,
     "cli": 3_326,
 }
-ALL_LINES = 62_457  # of src, tasks and flows
+ALL_LINES = 62_424  # of src, tasks and flows
 # Layers whose functions are imported by their bare name only if no other module has a function of that name.
 OWN_NAMES = ("model", "stages", "reports", "project", "reproduce", "cli")
 # Names for programs that use the package; nothing here does.
