@@ -47,11 +47,6 @@ def test_a_name_that_starts_with_a_number_is_no_id(classes):
     assert classes({"labels.txt": text}) == ("3 of clubs", "4 of hearts", "ace")
 
 
-def test_a_list_whose_ids_start_at_1_makes_class_0_the_background(classes):
-    text = b'item { name: "cat" id: 1 }\nitem { name: "dog" id: 2 }'
-    assert classes({"label_map.pbtxt": text}, used=[1, 2]) == ("background", "cat", "dog")
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

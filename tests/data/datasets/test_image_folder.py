@@ -214,16 +214,6 @@ def test_folders_of_numbers_are_classes_in_the_order_of_the_numbers(packed):
     assert image_folder.read_tar(packed(*names)).classes == tuple(map(str, range(12)))
 
 
-def test_a_class_may_be_missing_in_the_test_split(packed):
-    source = image_folder.read_tar(packed("train/a/1.png", "train/b/1.png", "test/b/1.png"))
-    assert (source.classes, source.splits["test"].labels.tolist()) == (("a", "b"), [1])
-
-
-def test_the_classes_must_be_those_that_are_given(packed):
-    with pytest.raises(DataError, match=r"the classes are \['rose', 'tulip'\], expected \['lily', 'rose'\]"):
-        image_folder.read_tar(packed(*TWO), ("rose", "lily"))
-
-
 @pytest.fixture
 def photos(tmp_path):
     (tmp_path / "raw").mkdir()

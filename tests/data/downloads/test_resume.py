@@ -18,7 +18,6 @@ from data.downloads.fault_server import (
     hang,
     honest,
     part,
-    redirect,
     status,
 )
 
@@ -188,14 +187,6 @@ def test_a_download_killed_before_the_verification_needs_no_server(fetching, ser
     server.plan = [hang]
     assert fetching().read_bytes() == CONTENT
     assert server.headers == []
-
-
-def test_a_download_resumes_behind_a_redirect(fetching, server, start):
-    behind = start()
-    server.plan = [redirect(f"{behind.url}there")]
-    behind.plan = [cut(HALF), honest]
-    assert fetching().read_bytes() == CONTENT
-    assert behind.served == len(CONTENT)
 
 
 def test_without_a_digest_a_download_always_restarts(fetching, server):

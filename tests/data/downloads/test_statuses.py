@@ -41,12 +41,6 @@ def test_an_unknown_host_is_asked_for_once(fetching, monkeypatch, code, tries):
     assert (error.temporary, len(asked), "the host is not known" in str(error)) == (not once, tries, once)
 
 
-def test_the_next_mirror_is_asked_when_the_tries_are_over(fetching, server, start):
-    server.plan = [status(503)]
-    fetching.mirrors.append(start().url)
-    assert (fetching().read_bytes(), len(server.asked)) == (CONTENT, 3)
-
-
 @pytest.mark.parametrize(
     "value", ["3600", formatdate(time.time() + 3600, usegmt=True)], ids=["seconds", "date"]
 )
