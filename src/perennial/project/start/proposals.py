@@ -79,7 +79,7 @@ def choose(members: Members, read: Read, where: Path, named: Named) -> tuple[Tab
         for task in tasks
         for table in _readings(tables, there, beside, read, replace(named, task=task), sure=len(tasks) > 1)
     ]
-    kinds = _different([each for each in readings if each.found is not None])
+    kinds = _different(readings)
     # Another column of the table may name other images, be it in a part of the rows.
     files = {each.table.file for each in readings if kinds and each.table.path == kinds[0].table.path}
     if len(kinds) == 1 and len(files) == 1:
@@ -128,19 +128,14 @@ def _tried(find: Callable[..., Layout], table: TableConfig, task: Task) -> Readi
 
 
 def _different(readings: Sequence[Reading]) -> list[Reading]:
-    """The readings that give images other classes or splits than those before."""
-    kinds: list[Reading] = []
+    """The readings that fit and give images other classes or splits than those before."""
+    kinds: dict[frozenset[tuple[str, str, Split]], Reading] = {}
     for each in readings:
-        if all(_meant(each) != _meant(other) for other in kinds):
-            kinds.append(each)
-    return kinds
-
-
-def _meant(reading: Reading) -> dict[str, tuple[str, Split]]:
-    found = reading.found
-    assert found is not None
-    items = ((item, split) for split, part in found.splits.items() for item in part)
-    return {item.member.name: (found.shown(item), split) for item, split in items}
+        if each.found is not None:
+            items = [(item, split) for split, part in each.found.splits.items() for item in part]
+            meant = frozenset((item.member.name, each.found.shown(item), split) for item, split in items)
+            kinds.setdefault(meant, each)
+    return list(kinds.values())
 
 
 def _refused(readings: Sequence[Reading], beside: SideTables, where: Path) -> DataError:

@@ -209,15 +209,9 @@ def _sampled(content: bytes) -> Image | BadImage:
 
 def _copies(found: Sequence[Member], read: Callable[[Member], bytes]) -> int:
     """Count the files with the content of another file; only files of equal size are read."""
-    by_size = defaultdict[int, list[Member]](list)
-    for member in found:
-        by_size[member.size].append(member)
-    copies = 0
-    for same in by_size.values():
-        if len(same) > 1:
-            contents = {hashlib.sha256(read(member)).digest() for member in same}
-            copies += len(same) - len(contents)
-    return copies
+    sizes = Counter(member.size for member in found)
+    contents = [hashlib.sha256(read(member)).digest() for member in found if sizes[member.size] > 1]
+    return len(contents) - len(set(contents))
 
 
 def relative(path: Path) -> Path:
