@@ -68,7 +68,7 @@ def label_errors(config: Config, data: str, model: str) -> SuspectLabels | None:
             split=str(found["split"]),
             examples=int(found["examples"]),
             likely=int(found["likely"]),
-            above_chance=bool(found.get("above_chance", True)),  # files of earlier versions lack it
+            above_chance=bool(found["above_chance"]),
             listed=listed,
         )
     except UNREADABLE:
