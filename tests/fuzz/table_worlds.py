@@ -11,6 +11,7 @@ from pathlib import Path
 
 import PIL.Image
 from support.odd_images import saved
+from support.raw import write_files
 
 Truth = dict[str, tuple[str, str | None]]  # class and split (none: not said) of each image with a label
 
@@ -50,12 +51,7 @@ class World:
 
     def write(self, folder: Path, image: Callable[[int], bytes]) -> None:
         """Write all of it."""
-        for number, name in enumerate(self.images):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(image(number))
-        for name, content in self.files.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(content)
+        write_files(folder, {name: image(number) for number, name in enumerate(self.images)} | self.files)
 
 
 @dataclass

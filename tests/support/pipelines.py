@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dvc.repo import Repo
-from support import forks
+from support import forks, raw
 from support.git import IDENTITY
 from support.parameters import change_params
 
@@ -96,9 +96,7 @@ class Project:
     def start(self, texts: Mapping[str, str]) -> None:
         """Write files, and make the folder a repository with DVC."""
         self.home.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
-            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (self.folder / name).write_text(text)
+        raw.write_files(self.folder, texts)
         self.git("init", "-q", "-b", "main")
         self.must("dvc", "init", "-q")
 
