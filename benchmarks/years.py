@@ -140,7 +140,7 @@ def gate(false_share: float | None) -> tuple[Any, Any]:
     from perennial.base.config.release import GateConfig  # noqa: PLC0415 - only this subject needs them
     from perennial.model.evaluation import comparison  # noqa: PLC0415
     from perennial.release.gate import champion_rules  # noqa: PLC0415
-    from perennial.release.gate.budget import Budget  # noqa: PLC0415
+    from perennial.release.gate.compared import Budget  # noqa: PLC0415
 
     p_value = lru_cache(maxsize=None)(comparison.mcnemar)
 

@@ -16,7 +16,7 @@ from perennial.base.parallel import child
 from perennial.model.evaluation import comparison, label_comparison, predictions, results
 from perennial.model.evaluation.comparison import Champion, Comparison, Scores
 from perennial.model.evaluation.predictions import Predictions
-from perennial.release.gate import champion_rules, own_limits, traffic_labels
+from perennial.release.gate import champion_rules, own_limits
 from perennial.release.gate.own_limits import Candidate
 from perennial.release.registry import verdict
 
@@ -85,7 +85,12 @@ def decide(
         theirs, compared = _against(candidate.predictions, champion, bins=bins)
         validated = champion_rules.validation(candidate, champion, limits)
         new = champion.model != candidate.metrics.model
-        if new and validated and not validated.check.passed and not traffic_labels.decides(compared, limits):
+        if (
+            new
+            and validated
+            and not validated.check.passed
+            and not champion_rules.traffic_decides(compared, limits)
+        ):
             compared = None
         elif new and compared and limits.false_share is not None:
             state = champion_rules.budget(champion)

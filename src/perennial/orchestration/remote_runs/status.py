@@ -12,7 +12,7 @@ from perennial.orchestration.client import settings
 from perennial.orchestration.client.owner import LocalOwner, Owner, owner, owner_of_checkout
 from perennial.orchestration.client.prefect_server import PrefectServer, connect, said
 from perennial.orchestration.client.responses import ServerRefused
-from perennial.release.gate import budget
+from perennial.release.gate import compared
 from perennial.release.registry import access, run_records, scores, versions
 
 FLOWS = ("retrain", "monitor", "rebuild", "approve")
@@ -39,7 +39,7 @@ def look(config: Config, environment: Mapping[str, str], *, fetch: bool) -> dict
         "pipeline": opened.registry.artifact,
         "champion": _champion(config, registry, now),
         "only_here": [version.name for version in registry.only_here],
-        "promise": budget.promise(config.gate),
+        "promise": compared.promise(config.gate),
         "runs": [_recorded(record) for record in run_records.listing(config, LAST)],
         "server": server,
         "problems": problems,

@@ -4,16 +4,17 @@ from collections.abc import Iterator, Sequence
 
 from perennial.base.config.release import GateConfig
 from perennial.base.errors import printable
-from perennial.model.evaluation import comparison
+from perennial.model.evaluation import comparison, intervals
 from perennial.model.evaluation.comparison import Champion, Comparison, Group
 from perennial.model.evaluation.label_comparison import LabelGroup
 from perennial.model.evaluation.results import Check
-from perennial.release.gate import checks, traffic_labels
-from perennial.release.gate.budget import Budget
+from perennial.release.gate import checks
 from perennial.release.gate.checks import Judged
+from perennial.release.gate.compared import TRAFFIC, Budget
 from perennial.release.gate.own_limits import Candidate
 
 DROP_LEVEL = 0.05  # how often the drops of an equally good model reject it, at most
+ENOUGH = 100  # labels of traffic, from which on they count
 
 
 def against_champion(
@@ -28,7 +29,7 @@ def against_champion(
     if same:
         return
     validated = validation(candidate, champion, limits)
-    if validated is not None and not traffic_labels.decides(compared, limits):
+    if validated is not None and not traffic_decides(compared, limits):
         yield validated
         if not validated.check.passed:
             return
@@ -68,13 +69,56 @@ def _better(
     reason = lacks if missing else f"every class of the champion {champion.version} is known"
     yield checks.judged("missing_classes", len(compared.missing_classes), 0, reason, passed=not missing)
     level = limits.significance if limits.false_share is None else budget(champion).level(limits)
-    if level is not None and traffic_labels.decides(compared, limits):
+    if level is not None and traffic_decides(compared, limits):
         level /= 2  # two ways to pass
     of_all = _gain(champion, compared, limits, score, level)
-    yield from traffic_labels.rules(compared, limits, level, [*([validated] if validated else []), *of_all])
+    yield from _by_traffic(compared, limits, level, [*([validated] if validated else []), *of_all])
     yield from _drops(compared, limits)
     if (limit := limits.max_negative_flips) is not None:
         yield _flips(champion, compared, limit)
+
+
+def random_labels(compared: Comparison) -> Group | None:
+    """The random labels of traffic in the test split, if there are enough of them."""
+    return next((each for each in compared.slices if each.name == TRAFFIC and each.examples >= ENOUGH), None)
+
+
+def traffic_decides(compared: Comparison | None, limits: GateConfig) -> bool:
+    """Whether a gain on traffic alone can pass, without one on validation, which may hold no traffic."""
+    return limits.traffic == "decides" and compared is not None and random_labels(compared) is not None
+
+
+def _by_traffic(
+    compared: Comparison, limits: GateConfig, level: float | None, of_all: list[Judged]
+) -> list[Judged]:
+    """The rules for the gain, from those `of_all` test images; `level`: alpha, or with `decides` its half.
+
+    Random labels of traffic in the test split protect production, or decide (`gate.traffic`). Their gain is
+    that of production; old test images may hide it, or a loss. With `protects`, the gain on all test images
+    counts as before, and the lower bound of that on traffic must exceed -`gate.max_slice_drop`. With `decides`,
+    a significant gain on traffic suffices, too. Each of these two ways has half of the level alpha, so that an
+    equally good model passes with at most alpha (Bonferroni). The bound is that of Bonett and Price (2012),
+    which a model that lost more passes with about alpha.
+    """
+    if limits.traffic is None or level is None or limits.max_slice_drop is None:
+        return of_all
+    if (group := random_labels(compared)) is None:
+        few = f"gate.traffic waits: the test split has fewer than {ENOUGH} random labels of traffic"
+        return [checks.judged("traffic_labels", None, ENOUGH, few, passed=True), *of_all]
+    alpha = level * (2 if limits.traffic == "decides" else 1)
+    low, _ = intervals.gain(group.won, group.lost, group.examples, max(1 - 2 * alpha, 0.0))
+    counts = f"{group.won} won and {group.lost} lost of {group.examples} random labels"
+    drop = f"possible drop on traffic ({counts})"
+    limit = limits.max_slice_drop
+    protected = [*of_all, checks.against("max_slice_drop", drop, -low, limit, rule="traffic_drop")]
+    if limits.traffic == "protects" or all(each.check.passed for each in protected):
+        return protected
+    gain, p_value = -group.drop, comparison.mcnemar(group.won, group.lost)
+    passed = gain > 0 and gain >= limits.min_gain and p_value <= level
+    reason = f"gain on traffic {gain:.4g} ({counts}; p-value {p_value:.2g}) "
+    reason += f"{'reaches' if passed else 'misses'} gate.min_gain {limits.min_gain:g} at the level {level:.2g}"
+    way = checks.judged("traffic_gain", p_value, level, reason, passed=passed)
+    return [way] if passed else [way, *protected]
 
 
 def _gain(

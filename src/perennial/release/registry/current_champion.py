@@ -16,7 +16,7 @@ from perennial.base.errors import DataError, PerennialError
 from perennial.base.project.pins import ChampionPin, PinnedTeacher, WeightsPin
 from perennial.model.evaluation.results import Decision
 from perennial.release.gate import compared
-from perennial.release.gate.budget import Budget
+from perennial.release.gate.compared import Budget
 from perennial.release.registry import access, remote_tags, revision, run_records, verdict, versions
 from perennial.release.registry.access import OpenRegistry, open_registry
 from perennial.release.registry.push import push_references

@@ -21,7 +21,7 @@ from perennial.data.validation.validation_report import by_split
 from perennial.model.evaluation import diagnostics, plots
 from perennial.model.evaluation.predictions import Predictions
 from perennial.model.evaluation.results import ClassMetrics, Metrics
-from perennial.release.gate import budget
+from perennial.release.gate import compared
 from perennial.reports.report import beside_champion, facts, suspects
 from perennial.reports.report.facts import Facts
 from perennial.reports.report.summary import CURVES
@@ -86,7 +86,7 @@ def render(found: Facts, config: Config, made: datetime) -> str:
         advice=advice.of_run(config, found.results.metrics.model_dump(), found.results.training.score),
         suspects=suspects.label_errors(config, found.results.metrics.data, found.results.metrics.model),
         copies=suspects.copies(config), champion_scores=beside_champion.champion_scores(found, config),
-        budget=beside_champion.budget(config), promise=budget.promise(config.gate),
+        budget=beside_champion.budget(config), promise=compared.promise(config.gate),
         compared=beside_champion.classes(found)[:CLASSES], slices=beside_champion.slices(found),
         untimed=[stage for stage in STAGES if stage not in found.seconds],
         slowest=max(found.seconds.values(), default=0), **_test(found, config),

@@ -12,7 +12,7 @@ from perennial.base.params.advice import Advice
 from perennial.data.datasets.readers.labelled import COLUMN
 from perennial.data.records import manifest
 from perennial.model.evaluation.results import RunResults, read_results
-from perennial.release.gate import budget
+from perennial.release.gate import compared
 from perennial.release.registry import verdict
 from perennial.release.registry.access import open_registry
 from perennial.release.registry.current_champion import is_champion
@@ -39,7 +39,7 @@ def summary(config: Config) -> dict[str, Any]:
         **_traffic(results),
         **({"flips": flips} if (flips := verdict.flips(decision.comparison or {})) else {}),
         "decision": verdict.sentence(decision),
-        **({"promise": said} if (said := budget.promise(config.gate)) else {}),
+        **({"promise": said} if (said := compared.promise(config.gate)) else {}),
         **_champion(config, passed=decision.promote),
         "model": str(paths.export),
         "report": str(paths.report),
@@ -52,8 +52,7 @@ def _traffic(results: RunResults) -> dict[str, str]:
     if found is None:
         return {}
     text = f"{found.accuracy:.4f} on {found.examples} labelled images of the test split"
-    compared = (results.decision.comparison or {}).get("slices", [])
-    for each in compared:
+    for each in (results.decision.comparison or {}).get("slices", []):
         if each["name"] == f"{COLUMN}: {DRAWN_AT_RANDOM}":
             name = getattr(results.decision.champion, "version", None) or "the champion"
             text += f"; {name} has {each['champion']:.4f}: {each['won']} won, {each['lost']} lost"

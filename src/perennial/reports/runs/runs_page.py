@@ -16,7 +16,7 @@ from perennial.base.config.release import GateConfig
 from perennial.base.errors import ConfigError, printable
 from perennial.data.validation import html
 from perennial.model.evaluation import comparison
-from perennial.release.gate import budget, compared
+from perennial.release.gate import compared
 from perennial.release.gate.compared import Compared
 from perennial.reports.runs import run_comparison, run_table
 from perennial.reports.runs.run_table import Row
@@ -91,7 +91,7 @@ def _needed(found: Compared, *, by_label: bool) -> str:
 
 def _promise(decided: Sequence[Decided], limits: GateConfig) -> str | None:
     """What `gate.false_share` promises, and what is left of its budget; None without it."""
-    if (said := budget.promise(limits)) is None:
+    if (said := compared.promise(limits)) is None:
         return None
     state = compared.budget_after((each.found for each in decided), limits)
     return f"{said}. Next is {state.text(limits)}; it passes with a p-value up to {state.level(limits):.2g}."

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from perennial.base.config.release import GateConfig
-from perennial.release.gate.budget import Budget, promise
+from perennial.release.gate.compared import Budget, promise
 
 LIMITS = GateConfig(false_share=0.1, comparisons_a_year=50)
 
