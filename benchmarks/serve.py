@@ -91,7 +91,7 @@ def prepare(folder: Path) -> tuple[list[Path], Path, Path]:
 
 
 def _publish(folder: Path, export: Path) -> str:
-    release = AllowedExport(export=export, digests=files.digests(export), decision={})
+    release = AllowedExport(export=export, digests=files.digests(export), decision={}, provenance=b"{}")
     return str(published.add(str(folder / "published"), release).version)
 
 

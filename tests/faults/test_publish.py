@@ -97,7 +97,9 @@ def write_model(parameters, model):
 
 
 def add(served, export):
-    registry.add(served, AllowedExport(export=export, digests=verified_digests(export), decision={}))
+    registry.add(
+        served, AllowedExport(export=export, digests=verified_digests(export), decision={}, provenance=b"{}")
+    )
 
 
 @contextmanager

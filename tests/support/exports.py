@@ -67,7 +67,8 @@ class Place:
         if card:
             (export / "README.md").write_text(card)
             list_files(export)
-        return AllowedExport(export=export, digests=verified_digests(export), decision={"promote": True})
+        digests = verified_digests(export)
+        return AllowedExport(export=export, digests=digests, decision={"promote": True}, provenance=b"{}")
 
     def add(self, model: str, card: str = "") -> Published:
         return self.module.add(self.url, self.allowed(model, card))

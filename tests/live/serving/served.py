@@ -85,7 +85,7 @@ def publish(to: Path, world: World) -> int:
     shutil.copytree(world.folder, copy)
     list_files(copy)
     version = publish_to_folder.add(
-        to, AllowedExport(export=copy, digests=verified_digests(copy), decision={})
+        to, AllowedExport(export=copy, digests=verified_digests(copy), decision={}, provenance=b"{}")
     ).version
     shutil.rmtree(copy)
     return version

@@ -149,7 +149,9 @@ def test_a_prefix_in_s3_is_followed(world, other, bucket, tmp_path, monkeypatch)
     for each in (world, other):
         copy = Path(shutil.copytree(each.folder, tmp_path / each.folder.parent.name))
         list_files(copy)
-        publishing.add(model, AllowedExport(export=copy, digests=verified_digests(copy), decision={}))
+        publishing.add(
+            model, AllowedExport(export=copy, digests=verified_digests(copy), decision={}, provenance=b"{}")
+        )
         if loads is None:
             watched, loads = follower(model)
     watched.look()

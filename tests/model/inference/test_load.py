@@ -76,7 +76,7 @@ def test_an_s3_url_means_its_current_version(export, tmp_path, bucket, monkeypat
     list_files(export)
     publishing.add(
         url := f"s3://{bucket.name}/models",
-        AllowedExport(export=export, digests=verified_digests(export), decision={}),
+        AllowedExport(export=export, digests=verified_digests(export), decision={}, provenance=b"{}"),
     )
     assert perennial.load(url).classes == CLASSES
 

@@ -63,13 +63,6 @@ def test_a_folder_is_replaced_when_another_version_is_current(config, url):
     assert Path("model", "saved_model.pb").read_text() == "graph of b"
 
 
-def test_a_changed_folder_is_fetched_again(url):
-    fetch_version.fetch(url, Path("model"))
-    Path("model", "saved_model.pb").write_text("changed")
-    assert fetch_version.fetch(url, Path("model")).moved
-    assert Path("model", "saved_model.pb").read_text() == "graph of a"
-
-
 def test_files_of_a_person_are_not_replaced(url):
     Path("model").mkdir()
     Path("model", "mine").touch()

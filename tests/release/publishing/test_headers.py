@@ -11,7 +11,6 @@ from perennial.base.errors import ConfigError
 from perennial.base.storage import open_store
 from perennial.base.storage import s3 as module
 from perennial.model.training.uploader import prepared
-from perennial.release.audit import sides
 from perennial.release.publishing.publish import publish
 
 SSE = "x-amz-server-side-encryption"
@@ -87,14 +86,6 @@ def test_large_files_have_the_headers_too(bucket, proxy, tmp_path, monkeypatch, 
     store = open_store(f"s3://{bucket.name}/p", {"sse": "AES256", "grant_read": "id=1", "jobs": "4"})
     store.put("file", tmp_path / "file")
     assert bucket.head_object(Bucket=bucket.name, Key="p/file")["ServerSideEncryption"] == "AES256"
-
-
-def test_audit_repairs_a_remote_that_demands_headers(config, tmp_path):
-    config()
-    _, remote = sides.open_sides()
-    (tmp_path / "file").write_bytes(b"content")
-    remote.put("9a0364b9e99bb480dd25e1f0284c8555", tmp_path / "file")
-    assert remote.is_whole("9a0364b9e99bb480dd25e1f0284c8555")
 
 
 def test_a_key_that_is_not_base64_is_named_without_its_text():

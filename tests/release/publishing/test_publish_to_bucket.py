@@ -25,7 +25,8 @@ def test_the_record_comes_after_the_files_and_before_the_pointer(place, proxy):
     puts = [
         path.partition("/digits/")[2] for method, path in proxy.asked if method == "PUT" and "/digits/" in path
     ]
-    assert puts[-3:] == ["1/saved_model.pb", "1/assets.extra/published.json", "current"]
+    added = [f"1/assets.extra/{name}.json" for name in ("provenance", "published")]
+    assert puts[-4:] == ["1/saved_model.pb", *added, "current"]
 
 
 def test_a_rollback_to_the_current_version_stops_a_killed_publish_from_going_on(place, monkeypatch):

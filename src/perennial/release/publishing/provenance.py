@@ -28,15 +28,8 @@ PINNED = (pins.Exclusions.FILE, *pins.FILES, pins.FOLDER / "baseline.json")
 MATERIALS = (dvc_lock.FILE, Path("dvc.yaml"), PARAMS, *PINNED, Path("digests.json"))
 SHARED = (  # by the pipelines of a project
     Path(code_digests.FILE),
-    *(
-        Path(folder, f"{name}.yaml")  # environment/ in older versions
-        for folder in ("requirements", "environment")
-        for name in ("data", "train", "evaluate", "export")
-    ),
-    *(
-        Path("requirements", f"{name}.txt")  # of older versions: s3, gcs, azure
-        for name in ("base", OWN.stem, "s3", "gpu", "ray", "gcs", "azure", *EXTRAS)
-    ),
+    *(Path("requirements", f"{name}.yaml") for name in ("data", "train", "evaluate", "export")),
+    *(Path("requirements", f"{name}.txt") for name in ("base", OWN.stem, "gpu", "ray", *EXTRAS)),
 )
 Reader = Callable[[Path], bytes | None]
 

@@ -38,8 +38,7 @@ def add(place: str, allowed: layout.AllowedExport, options: Mapping[str, str] = 
             raise layout.rolled_back_refusal(allowed.export, version, store.url, before.version)
     version = _claimed(store, before, allowed)
     _upload(store, version, allowed.export, allowed.digests)
-    if allowed.provenance is not None:
-        store.put(f"{version}/{layout.PROVENANCE.as_posix()}", allowed.provenance)
+    store.put(f"{version}/{layout.PROVENANCE.as_posix()}", allowed.provenance)
     record = allowed.record(version)
     store.put(f"{version}/{layout.RECORD.as_posix()}", record)
     return _point(store, before, etag, version, record, before.rolled_back)

@@ -54,8 +54,7 @@ def add(place: str, allowed: layout.AllowedExport) -> layout.Published:
         version = max(0, before or 0, *_numbers(folder), *_rolled_back(folder)) + 1
         with files.new_folder(folder / str(version)) as new:
             _copy(export, new, digests)
-            if allowed.provenance is not None:
-                files.write_bytes(new / layout.PROVENANCE, allowed.provenance)
+            files.write_bytes(new / layout.PROVENANCE, allowed.provenance)
             files.write_bytes(new / layout.RECORD, allowed.record(version))
             _make_readable(new, folder)
         return _move(folder, version, before)
@@ -74,8 +73,6 @@ def roll_back(place: str, version: int | None) -> layout.Published:
         record = documents.read_checked(path / layout.RECORD, layout.VersionRecord, layout.UNCHANGED)
         found = files.digests(path)
         found.pop(layout.RECORD.as_posix(), None)
-        if record.provenance is None:
-            found.pop(layout.PROVENANCE.as_posix(), None)
         if found != record.all_files:
             raise DataError(
                 f"{path} is not what was published: its files differ from {layout.RECORD}; {history}; "

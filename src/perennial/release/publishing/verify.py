@@ -84,36 +84,22 @@ class _Checking:
         name = self.version.prefix.rstrip("/") or self.folder.name
         if name.isdecimal() and int(name) != record.version:
             yield Mismatch(f"{RECORD}: version", name, str(record.version))
-        statement, problem = self._statement()
-        if problem:
-            yield problem
-        if statement is None:
-            return
-        yield from self._of_statement(statement)
+        file = self.folder / PROVENANCE
+        digest = files.sha256(file) if file.is_file() else "no file"
+        if digest != record.provenance:
+            yield Mismatch(str(PROVENANCE), record.provenance, digest)
+        if statement := documents.json_object(file.read_bytes() if file.is_file() else b""):
+            yield from self._of_statement(statement)
+        elif digest == record.provenance:
+            yield Mismatch(str(PROVENANCE), "a statement", "something that is not JSON")
         if self.commit is not None:
             yield from self._of_git(self.commit, named=bool(changed))
-
-    def _statement(self) -> tuple[dict[str, Any] | None, Mismatch | None]:
-        file, recorded = self.folder / PROVENANCE, self.version.record.provenance
-        if not file.is_file():
-            wanted = recorded or "a statement, as publishing writes it"
-            return None, Mismatch(str(PROVENANCE), wanted, "no file")
-        problem = None
-        if (digest := files.sha256(file)) != recorded:
-            problem = Mismatch(str(PROVENANCE), recorded or f"no file, by {RECORD}", digest)
-        try:
-            statement = documents.parse_json(file.read_bytes())
-        except ValueError:
-            statement = None
-        if not isinstance(statement, dict):
-            return None, problem or Mismatch(str(PROVENANCE), "a statement", "something that is not JSON")
-        return statement, problem
 
     def _of_statement(self, statement: dict[str, Any]) -> Iterator[Mismatch]:
         """Compare the statement with the files, and with the statement computed from its revision."""
         subject = _by_name(statement.get("subject"), "sha256")
         yield from _differing(subject, self.found)
-        materials = _at(statement, "predicate", "buildDefinition", "resolvedDependencies")
+        materials = dvc_lock.value_at(statement, "predicate.buildDefinition.resolvedDependencies")
         named = _by_name(materials, "gitCommit").get("git")
         lock = _by_name(materials, "sha256").get(dvc_lock.FILE.as_posix())
         self.commit = self.git.commit_of(named) if named else self._with_lock(lock)
@@ -197,13 +183,7 @@ def _by_name(listed: Any, kind: str) -> dict[str, str]:
     """The digests of one kind in a list of an in-toto statement, by name, without invalid entries."""
     found = {}
     for each in listed if isinstance(listed, list) else ():
-        name, digest = _at(each, "name"), _at(each, "digest", kind)
+        name, digest = (dvc_lock.value_at(each, key) for key in ("name", f"digest.{kind}"))
         if isinstance(name, str) and isinstance(digest, str):
             found[name] = digest
     return found
-
-
-def _at(value: Any, *keys: str) -> Any:
-    for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value

@@ -31,12 +31,12 @@ class VersionRecord(JsonFile):
 
     version: int
     files: dict[str, str]  # SHA-256 by path
-    provenance: str | None = None  # SHA-256; None in versions of earlier releases
+    provenance: str  # SHA-256
 
     @property
     def all_files(self) -> dict[str, str]:
         """The SHA-256 of all files except the record itself, by path."""
-        return {**self.files, **({PROVENANCE.as_posix(): self.provenance} if self.provenance else {})}
+        return {**self.files, PROVENANCE.as_posix(): self.provenance}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,14 +46,13 @@ class AllowedExport:
     export: Path
     digests: Mapping[str, str]  # SHA-256 of its files by path, as `verified_digests` gives them
     decision: Mapping[str, object]  # of the gate
-    provenance: bytes | None = None
+    provenance: bytes
 
     def record(self, version: int) -> bytes:
         """The record for this export as the given version."""
+        provenance = hashlib.sha256(self.provenance).hexdigest()
         content = {"version": version, "files": dict(self.digests), "decision": dict(self.decision)}
-        if self.provenance is not None:
-            content["provenance"] = hashlib.sha256(self.provenance).hexdigest()
-        return files.json_bytes(content)
+        return files.json_bytes({**content, "provenance": provenance})
 
 
 @dataclass(frozen=True)
