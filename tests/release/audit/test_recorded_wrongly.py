@@ -24,10 +24,6 @@ def test_a_version_that_is_what_it_says_has_no_problem(hand: Hand) -> None:
     assert found(hand, hand.run(GOOD, {"train.learning_rate": 0.001, "train.seed": 0})) == []
 
 
-def test_a_version_of_before_is_still_read(hand: Hand) -> None:
-    assert found(hand, hand.run(GOOD)) == []
-
-
 def test_another_parameter_is_named_once(hand: Hand) -> None:
     wrong = hand.run(GOOD, {"train.learning_rate": 0.5})
     hand.write("README", "of no stage")

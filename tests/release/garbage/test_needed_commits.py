@@ -75,20 +75,6 @@ def test_recent_commits_of_a_history_with_shuffled_dates_are_those_of_a_brute_fo
     assert (set(found), len(found)) == (recent | tips, len(recent | tips))
 
 
-def test_data_of_a_commit_with_recent_dates_below_an_old_tip_stay(world):
-    """As after a rebase with `--committer-date-is-author-date`, or with a clock that was wrong."""
-    world.commit("first")
-    today = world.make("today")
-    git("add", "dvc.lock")
-    git("commit", "-qm", "of today")
-    rebased = world.commit("old date, made after the one of today")
-    tip = world.commit("tip of an old date")
-    git("push", "-q", "origin", "main")
-    world.gc(yes=True)
-    for place in (world.cache, world.store):
-        assert today | rebased | tip <= world.held(place)
-
-
 def test_data_of_stashes_and_of_what_was_reset_today_stay(world):
     world.commit("first")
     stashed = []
@@ -145,16 +131,3 @@ def test_a_commit_whose_date_cannot_be_read_keeps_its_data(world):
     world.commit("last")
     world.gc(yes=True)
     assert made <= world.held(world.cache)
-
-
-def test_a_clock_that_was_ahead_keeps_its_own_commit_and_no_later_ones(world):
-    world.commit("first")
-    made = world.make("ahead")
-    git("add", "dvc.lock")
-    git("commit", "-qm", "ahead", date=f"@{int(time.time()) + 40 * DAY_S} +0000")
-    plain = world.commit("plain")
-    world.commit("last")
-    git("reflog", "expire", "--expire=now", "--all")
-    world.gc(yes=True)
-    held = world.held(world.cache)
-    assert (made <= held, plain & held) == (True, set())

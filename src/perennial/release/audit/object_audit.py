@@ -3,7 +3,7 @@
 import logging
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -17,6 +17,7 @@ from perennial.release.audit.sides import Side, first_content
 
 log = logging.getLogger(__name__)
 Kind = Literal["missing", "damaged", "lost", "recorded wrongly"]
+Held = Mapping[Side, Mapping[str, Entry]]  # the listing of each side, the cache's first
 TRIED = 3  # objects whose ETag differs from their digest to read first, as a sample
 
 
@@ -66,15 +67,6 @@ class Audit:
         return [problem for problem in self.problems if problem.kind == "recorded wrongly"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Side:
-    """A side (cache or remote) with its listing and its faults."""
-
-    side: Side
-    held: Mapping[str, Entry]
-    faults: dict[str, Kind] = field(default_factory=dict)  # by digest
-
-
 def audit(
     repository: Repository,
     revisions: Iterable[str],
@@ -94,11 +86,9 @@ def audit(
     sources = [*places, spare] if spare else places
     revisions, read = list(revisions), partial(first_content, sources)
     needed, members = needs(repository, revisions, read, in_project(repository, own=own))
-    sides = [_Side(side=side, held=side.listing(needed)) for side in places]
-    for one in sides:
-        others = [other.held for other in sides if other is not one]
-        one.faults.update(_faults(one, needed, members, others, deep=deep))
-    problems = list(_problems(sides, needed, spare))
+    held = {side: side.listing(needed) for side in places}
+    faults = {side: _faults(side, needed, members, held, deep=deep) for side in places}
+    problems = list(_problems(held, faults, needed, spare))
     if repair:
         problems = [_repaired(problem, sources) for problem in problems]
     problems += _recorded_wrongly(repository, revisions, read)
@@ -112,63 +102,58 @@ def ends(repository: Repository) -> list[str]:
 
 
 def _faults(
-    one: _Side,
-    needed: Mapping[str, Need],
-    members: Mapping[str, list[str]],
-    others: Sequence[Mapping[str, Entry]],
-    *,
-    deep: bool,
+    side: Side, needed: Mapping[str, Need], members: Mapping[str, list[str]], held: Held, *, deep: bool
 ) -> dict[str, Kind]:
     """Find the objects that are missing or damaged on a side."""
     found: dict[str, Kind] = {}
-    unclear, doubtful = set[str](), list[str]()
+    unclear, doubtful, own = set[str](), list[str](), held[side]
     for digest, need in needed.items():
-        entry = one.held.get(digest)
-        sizes = {held[digest].size for held in (one.held, *others) if digest in held}
+        entry = own.get(digest)
+        sizes = {each[digest].size for each in held.values() if digest in each}
         if entry is None:
             found[digest] = "missing"
         elif need.size is not None and not need.is_folder and entry.size != need.size:
             found[digest] = "damaged"
-        elif deep or len(sizes) > 1 or (need.is_folder and not one.side.digests_listed):
+        elif deep or len(sizes) > 1 or (need.is_folder and not side.digests_listed):
             unclear.add(digest)
-        elif one.side.doubtful(digest, entry):
+        elif side.doubtful(digest, entry):
             doubtful.append(digest)
     for folder, inside in members.items():
         size = needed[folder].size  # in sum, as recorded
         if size is not None and found.keys().isdisjoint(inside):
-            unclear.update(inside if sum(one.held[each].size for each in inside) != size else ())
+            unclear.update(inside if sum(own[each].size for each in inside) != size else ())
     # With KMS encryption, ETags are not digests; reading a few objects shows this.
-    first = one.side.damaged(doubtful[:TRIED])
+    first = side.damaged(doubtful[:TRIED])
     if doubtful and not first:
-        one.side.digests_listed = False
-        log.info("the ETags of the %s are no digests, so sizes alone were compared", one.side.name)
+        side.digests_listed = False
+        log.info("the ETags of the %s are no digests, so sizes alone were compared", side.name)
     else:
         unclear.update(doubtful[TRIED:])
-    found.update(dict.fromkeys([*first, *one.side.damaged(unclear)], "damaged"))
+    found.update(dict.fromkeys([*first, *side.damaged(unclear)], "damaged"))
     return found
 
 
 def _problems(
-    sides: Sequence[_Side], needed: Mapping[str, Need], spare: Side | None
+    held: Held, faults: Mapping[Side, Mapping[str, Kind]], needed: Mapping[str, Need], spare: Side | None
 ) -> Iterable[ObjectProblem]:
-    cache, others = sides[0], sides[1:]
+    cache, *others = held
     # A fresh clone's cache lacks whole stages.
-    present = {_made(need) for digest, need in needed.items() if digest in cache.held}
+    present = {_made(need) for digest, need in needed.items() if digest in held[cache]}
     absent = {
         digest
-        for digest, fault in cache.faults.items()
+        for digest, fault in faults[cache].items()
         if others and fault == "missing" and _made(needed[digest]) not in present
     }
-    faulty = {digest for one in others for digest in one.faults} | (cache.faults.keys() - absent)
-    bad = {one.side.name: {*one.faults, *one.side.damaged(faulty - one.faults.keys())} for one in sides}
+    faulty = {digest for side in others for digest in faults[side]} | (faults[cache].keys() - absent)
+    bad = [{*found, *side.damaged(faulty - found.keys())} for side, found in faults.items()]
     for digest in filter(faulty.__contains__, needed):
         need = needed[digest]
-        if all(digest in bad[one.side.name] for one in sides) and not (spare and spare.is_whole(digest)):
-            yield ObjectProblem(kind="lost", need=need, where="both" if others else cache.side.name)
+        if all(digest in each for each in bad) and not (spare and spare.is_whole(digest)):
+            yield ObjectProblem(kind="lost", need=need, where="both" if others else cache.name)
             continue
-        for one in sides:
-            if digest in one.faults and not (one is cache and digest in absent):
-                yield ObjectProblem(kind=one.faults[digest], need=need, where=one.side.name)
+        for side, found in faults.items():
+            if digest in found and not (side is cache and digest in absent):
+                yield ObjectProblem(kind=found[digest], need=need, where=side.name)
 
 
 def _made(need: Need) -> tuple[str, str, str | None]:

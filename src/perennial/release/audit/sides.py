@@ -205,10 +205,9 @@ class DvcObjects:
         if not DIGEST.fullmatch(digest):
             raise DataError(f"{what}: {digest!r:.80} is not an MD5 as DVC writes it")
         for side in self._sides:
-            file.unlink(missing_ok=True)  # a link to a damaged one
             if side.fetch(digest, file):
                 return
-        file.unlink(missing_ok=True)
+            file.unlink(missing_ok=True)  # a link to a damaged one
         raise self._lost(digest, what)
 
     def file(self, digest: str, what: str) -> Path:

@@ -40,12 +40,6 @@ def processes() -> list[Process]:
     return [each for found in psutil.process_iter() if found not in own and (each := _process(found))]
 
 
-def in_folder(folder: Path, found: list[Process]) -> list[Process]:
-    """The processes that work in a folder or below it."""
-    resolved = folder.resolve()
-    return [each for each in found if each.folder.is_relative_to(resolved)]
-
-
 def checkouts(found: list[Process]) -> dict[Path, float]:
     """The projects in which processes work, with the start time of the first, in seconds since 1970."""
     projects: dict[Path, float] = {}
@@ -180,9 +174,9 @@ def _item(folder: Path, found: list[Process], check: Check, **options: Any) -> I
 
 
 def _in_use(folder: Path, cutoff: float, found: list[Process]) -> str | None:
-    if running := in_folder(folder, found):
-        return f"process {running[0].id} works in it"
     here = folder.resolve()
+    if running := [each.id for each in found if each.folder.is_relative_to(here)]:
+        return f"process {running[0]} works in it"
     if Path.cwd().is_relative_to(here) or Path(sys.prefix).resolve().is_relative_to(here):
         return "this process works in it"
     return "used recently" if _newest(folder) >= cutoff else None

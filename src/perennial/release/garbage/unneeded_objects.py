@@ -11,13 +11,11 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from perennial.base import documents
 from perennial.base.errors import PerennialError
 from perennial.base.project.git import GitError, Repository
-from perennial.base.storage import Entry
 from perennial.release.audit.needs import DEFINITIONS, DIGEST, FOLDER, members, needs
 from perennial.release.audit.sides import Side, first_content, object_key
 
@@ -106,6 +104,27 @@ class Places:
     sides: Sequence[Side]
     cutoff: float  # seconds since 1970
 
+    def content(self, digest: str) -> bytes | None:
+        """The content of a folder's list; None where no side has it whole."""
+        try:
+            return first_content(self.sides, digest)
+        except PerennialError as error:
+            raise Incomplete(
+                f"the list of a needed folder cannot be read ({error}), so objects stay"
+            ) from error
+
+    def needs_of(self, repository: Repository, revisions: Iterable[str]) -> set[str]:
+        """The digests that revisions need."""
+        found, members = needs(repository, revisions, self.content)
+        for digest, need in found.items():
+            # A missing list restores nothing; but the members of a damaged list are still needed.
+            if need.is_folder and digest not in members and any(side.listing([digest]) for side in self.sides):
+                raise Incomplete(
+                    f"the list of {need.path} of commit {need.revision[:10]} is damaged, so objects stay; "
+                    "`perennial audit --all --repair` repairs it"
+                )
+        return set(found)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Garbage:
@@ -127,25 +146,18 @@ def find(places: Places) -> list[Garbage]:
     needed = needed_now(places)
     # A run writes an output to the cache before it writes dvc.lock.
     cutoff = min([places.cutoff, *places.checkouts.values()])
-
-    def is_unneeded(side: Side, digest: str, entry: Entry) -> bool:
-        old = entry.modified is not None and entry.modified.timestamp() < cutoff
-        return old and digest not in needed and not side.linked(digest)
-
-    return [measured(side, partial(is_unneeded, side)) for side in places.sides]
+    return [measured(side, needed, cutoff) for side in places.sides]
 
 
-def measured(
-    side: Side,
-    is_unneeded: Callable[[str, Entry], bool] = lambda digest, entry: False,  # noqa: ARG005 - all are needed
-) -> Garbage:
-    """List a side as far as it can be."""
+def measured(side: Side, needed: Collection[str] = (), cutoff: float = 0.0) -> Garbage:
+    """List a side as far as it can be; what nothing needs was written before `cutoff` (seconds since 1970)."""
     unneeded, problem = dict[str, int](), None
     objects = size = 0
     try:
         for digest, entry in side.everything():
             objects, size = objects + 1, size + entry.size
-            if is_unneeded(digest, entry):
+            old = entry.modified is not None and entry.modified.timestamp() < cutoff
+            if old and digest not in needed and not side.linked(digest):
                 unneeded[digest] = entry.size
     except (PerennialError, OSError) as error:
         problem = str(error)
@@ -154,7 +166,6 @@ def measured(
 
 def needed_now(places: Places) -> set[str]:
     """The digests that branches, tags, recent commits and checkouts need, after a fetch."""
-    read = partial(_content, places.sides)
     needed: set[str] = set()
     for repository in places.repositories:
         try:
@@ -162,15 +173,15 @@ def needed_now(places: Places) -> set[str]:
             revisions = needed_commits(repository, places.cutoff)
         except GitError as error:
             raise Incomplete(f"{error}, so objects stay") from error
-        needed |= _of(repository, revisions, places.sides, read)
+        needed |= places.needs_of(repository, revisions)
     for checkout in places.checkouts:
         repository = Repository(checkout)
         if tree := on_disk(repository):
-            needed |= _of(repository, [tree, *repository.ends()], places.sides, read)
+            needed |= places.needs_of(repository, [tree, *repository.ends()])
     if places.checkouts:
         for side in places.sides:
             if side.folder is not None:
-                needed |= _run_cache(side.folder / "runs", read)
+                needed |= _run_cache(side.folder / "runs", places.content)
     return needed
 
 
@@ -257,27 +268,6 @@ def _put_back(places: Places, side: Side, digests: Collection[str]) -> None:
             f"{len(lost)} objects, {lost[0]} the first, became needed by a commit that was pushed meanwhile; "
             "`dvc push` on the machine that pushed it copies them again"
         )
-
-
-def _of(
-    repository: Repository, revisions: Iterable[str], sides: Sequence[Side], read: Callable[[str], bytes | None]
-) -> set[str]:
-    found, members = needs(repository, revisions, read)
-    for digest, need in found.items():
-        # A missing list restores nothing; but the members of a damaged list are still needed.
-        if need.is_folder and digest not in members and any(side.listing([digest]) for side in sides):
-            raise Incomplete(
-                f"the list of {need.path} of commit {need.revision[:10]} is damaged, so objects stay; "
-                "`perennial audit --all --repair` repairs it"
-            )
-    return set(found)
-
-
-def _content(sides: Sequence[Side], digest: str) -> bytes | None:
-    try:
-        return first_content(sides, digest)
-    except PerennialError as error:
-        raise Incomplete(f"the list of a needed folder cannot be read ({error}), so objects stay") from error
 
 
 def _run_cache(folder: Path, read: Callable[[str], bytes | None]) -> set[str]:
