@@ -16,9 +16,14 @@ def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 
 @pytest.fixture
-def world(reproduced: Project, tmp_path: Path) -> Iterator[World]:
+def project(reproduced: Project, tmp_path: Path) -> Project:
     """A copy of it with a remote of its own."""
-    project = reproduced.copied(tmp_path / "copy")
+    return reproduced.copied(tmp_path / "copy")
+
+
+@pytest.fixture
+def world(project: Project, tmp_path: Path) -> Iterator[World]:
+    """The copy and its remote."""
     with ExitStack() as resources:
         yield World(project, tmp_path / "copy" / "remote", resources)
 

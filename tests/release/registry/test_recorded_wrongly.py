@@ -35,12 +35,6 @@ def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return project
 
 
-@pytest.fixture
-def project(reproduced: Project, tmp_path: Path) -> Project:
-    """A copy of it with a remote of its own."""
-    return reproduced.copied(tmp_path / "copy")
-
-
 @pytest.mark.fast_rows("command0")
 @pytest.mark.parametrize(
     "command", [("record", "night-1"), ("promote",), ("promote", "--force", "Ada", "--because", "it is good")]

@@ -1,11 +1,7 @@
 """Records of runs."""
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,26 +37,14 @@ def test_a_run_is_recorded_from_its_start(config: Config) -> None:
 
 def test_stages_are_added_with_their_exit_code(config: Config) -> None:
     with run_records.stage(config, "download"):
-        assert record(config)["stages"][0]["exit_code"] is None
+        (begun,) = record(config)["stages"]  # which stays if the process is killed
+        assert (begun["stage"], begun["ended"], begun["exit_code"]) == ("download", None, None)
     with pytest.raises(DataError), run_records.stage(config, "convert"):
         raise DataError("damaged")
     assert [(each["stage"], each["exit_code"]) for each in record(config)["stages"]] == [
         ("download", 0),
         ("convert", 3),
     ]
-
-
-def test_a_killed_stage_leaves_a_true_record(config: Config) -> None:
-    code = (
-        "import os, signal\nfrom pathlib import Path\nfrom perennial.base import config\n"
-        "from perennial.release.registry import run_records\n"
-        "with run_records.stage(config.load(Path('params.yaml')), 'train'):\n"
-        "    os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    killed = subprocess.run([sys.executable, "-c", code], env=dict(os.environ), check=False)
-    assert killed.returncode == -signal.SIGKILL
-    (stage,) = record(config)["stages"]
-    assert (stage["stage"], stage["ended"], stage["exit_code"]) == ("train", None, None)
 
 
 def test_a_stage_that_no_run_started_is_not_recorded(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:

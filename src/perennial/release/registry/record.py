@@ -255,7 +255,7 @@ def _recorded_before(opened: OpenRegistry, tree: str, parent: str, asked: Sequen
     git = opened.repository
     remote = [opened.tracking("run/**")] if opened.remote else []
     ends = git.run(
-        "for-each-ref", "--format=%(objectname) %(parent)", *run_branches.UNPUSHED, "refs/heads/run/**", *remote
+        "for-each-ref", "--format=%(objectname) %(parent)", run_branches.UNPUSHED, "refs/heads/run/**", *remote
     )
     known = "\n".join([parent, *ends.split(), *asked, *(each.commit for each in opened.registry.versions)])
     listed = git.run(

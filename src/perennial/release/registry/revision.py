@@ -1,4 +1,4 @@
-"""Files of another revision of the checkout: tracked ones from git, outputs of stages through `dvc get`."""
+"""Another revision of the checkout: its dvc.lock from git, and outputs of its stages through `dvc get`."""
 
 from pathlib import Path
 
@@ -9,24 +9,19 @@ from perennial.base.errors import DataError, PerennialError
 from perennial.base.project.git import GitError, Repository
 
 
-def read_tracked(commit: str, file: str) -> str:
-    """Read the text of a tracked file of the project at a commit."""
-    git = Repository(Path())
+def recorded(commit: str) -> dict[str, LockedStage]:
+    """Read the stages in the dvc.lock of a commit."""
+    git, what = Repository(Path()), f"{dvc_lock.FILE} of commit {commit}"
     try:
         # "./": the project may be in a subfolder of its repository.
-        return git.run("show", f"{commit}:./{file}")
+        return dvc_lock.parse(git.run("show", f"{commit}:./{dvc_lock.FILE}"), what)
     except GitError as error:
         if git.commit_of(commit) is None:
             raise DataError(
                 f"commit {commit} is not in this clone; `git fetch --tags` gets it, in a shallow clone "
                 f"`git fetch --unshallow --tags`: {error}"
             ) from error
-        raise DataError(f"{file} of commit {commit} cannot be read: {error}") from error
-
-
-def recorded(commit: str) -> dict[str, LockedStage]:
-    """Read the stages in the dvc.lock of a commit."""
-    return dvc_lock.parse(read_tracked(commit, dvc_lock.FILE.name), f"{dvc_lock.FILE} of commit {commit}")
+        raise DataError(f"{what} cannot be read: {error}") from error
 
 
 def fetch_output(commit: str, path: str, to: Path) -> None:

@@ -23,8 +23,7 @@ from perennial.release.registry.checkout_state import dvc_targets, of_siblings, 
 from perennial.release.registry.push import push_references, short
 
 log = logging.getLogger(__name__)
-KEPT = "refs/heads/unpushed/"
-UNPUSHED = (KEPT, "refs/heads/waiting/")  # the second: of earlier versions
+UNPUSHED = "refs/heads/unpushed/"
 SUBJECTS = ("Run {}: ", "Record of run {}")
 PASSING = "mend the cause if it does not pass by itself"
 
@@ -209,9 +208,9 @@ def keep_unpushed(opened: OpenRegistry, run: str, commit: str, tip: str) -> str:
     A commit that is kept already, or is on a branch of a run on the remote, is not kept a second time.
     """
     git = opened.repository
-    own = f"{KEPT}{run}"
+    own = f"{UNPUSHED}{run}"
     remote = [opened.tracking("run/**")] if opened.remote else []
-    holding = git.run("for-each-ref", "--format=%(refname)", f"--contains={commit}", *UNPUSHED, *remote).split()
+    holding = git.run("for-each-ref", "--format=%(refname)", f"--contains={commit}", UNPUSHED, *remote).split()
     if others := [name for name in holding if name != own]:
         return short(others[0]).removeprefix("refs/remotes/")
     git.update({own: tip})
@@ -220,7 +219,7 @@ def keep_unpushed(opened: OpenRegistry, run: str, commit: str, tip: str) -> str:
 
 def drop_unpushed(git: Repository, run: str, *pushed: str) -> None:
     """Remove the local branch of a run, and those that end with a commit that was pushed."""
-    rows = map(str.split, git.run("for-each-ref", "--format=%(refname) %(objectname)", *UNPUSHED).splitlines())
+    rows = map(str.split, git.run("for-each-ref", "--format=%(refname) %(objectname)", UNPUSHED).splitlines())
     git.update({name: None for name, tip in rows if name.rpartition("/")[2] == run or tip in pushed})
 
 
@@ -247,7 +246,7 @@ def push_unpushed(opened: OpenRegistry, run: str) -> None:
 
 def _unpushed(git: Repository) -> Mapping[str, str]:
     """The commits of these branches that runs made; a person's branches of such names are left alone."""
-    listed = git.run("for-each-ref", "--format=%(refname) %(objectname) %(contents:subject)", *UNPUSHED)
+    listed = git.run("for-each-ref", "--format=%(refname) %(objectname) %(contents:subject)", UNPUSHED)
     rows = [row.split(" ", 2) for row in listed.splitlines()]
     return {
         name: tip

@@ -43,7 +43,7 @@ MOST_BYTES = 1 << 24  # of a record, which has some 20,000
 COMPLETED = "Completed"  # Prefect's name of the state
 DECISIONS = 500  # records on branches whose decisions are read together
 NEWEST = ("--sort=-committerdate", "--format=%(refname)")  # of git's for-each-ref
-BRANCHES = ("refs/heads/run/**", *run_branches.UNPUSHED, "refs/remotes/*/run/**")
+BRANCHES = ("refs/heads/run/**", run_branches.UNPUSHED, "refs/remotes/*/run/**")
 SEPARATOR = "record:"  # no line of JSON
 Reader = Callable[[], dict[str, Any] | None]
 
