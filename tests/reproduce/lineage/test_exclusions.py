@@ -133,10 +133,6 @@ def test_a_damaged_file_is_an_error_that_names_it(workspace):
             Exclusions.read()
 
 
-def test_a_file_that_is_missing_leaves_nothing_out(workspace):
-    assert Exclusions.read().digests == []
-
-
 def test_a_reason_stays_the_first(workspace):
     one, other = (Reason(because=text, who="t", date="2026-11-23") for text in ("asked", "again"))
     found = Exclusions().with_reason({"b" * 64: one}).with_reason({"b" * 64: other, "a" * 64: other})

@@ -352,10 +352,8 @@ def test_a_clone_gets_the_labelled_images_of_dvc_and_git_has_none(kept_by_dvc, m
 @pytest.mark.parametrize(
     ("named", "pulled"),
     [
-        ("file", True),
-        ("digest", False),
-        pytest.param("file", False, marks=pytest.mark.slow),
-        pytest.param("digest", True, marks=pytest.mark.slow),
+        ("digest", True),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in (("digest", False), ("file", True))),
     ],
 )
 def test_a_labelled_image_of_dvc_leaves_its_cache_and_remote(kept_by_dvc, pulled, named):
@@ -389,9 +387,7 @@ def versions(bucket) -> tuple[list[bool], int]:
     return sorted(map(shows, there)), len(found.get("DeleteMarkers", ()))
 
 
-@pytest.mark.parametrize(
-    "versioning", [(), ("Enabled", "Suspended"), pytest.param(("Enabled",), marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("versioning", [pytest.param((), marks=pytest.mark.slow), ("Enabled", "Suspended")])
 def test_no_version_of_a_labelled_image_stays_in_the_bucket_of_a_remote(project, bucket, versioning):
     for each in versioning:
         bucket.put_bucket_versioning(Bucket=bucket.name, VersioningConfiguration={"Status": each})

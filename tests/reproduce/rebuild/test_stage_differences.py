@@ -55,16 +55,6 @@ CHANGES: dict[str, tuple[LockedStage, list[tuple[str, str]]]] = {
         value("requirements/train.yaml", "packages.numpy"),
         [("packages", "packages.numpy in requirements/train.yaml")],
     ),
-    "the place of a file of packages": (
-        replace(
-            TRAIN,
-            params={
-                (file.replace("requirements", "environment"), key): each
-                for (file, key), each in TRAIN.params.items()
-            },
-        ),
-        [],
-    ),
 }
 
 

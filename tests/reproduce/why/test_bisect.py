@@ -16,7 +16,7 @@ from perennial.reproduce.why.effect import Outcome, RecordedScores
 
 def outcome(accuracy: float) -> Outcome:
     scores = RecordedScores(accuracy=accuracy, examples=1000)
-    return Outcome(name="", scores=scores, metrics="", predictions=None, records=None)
+    return Outcome(name="", scores=scores, predictions=None, records=None)
 
 
 def test_several_labels_an_image_are_compared_by_exact_sets_and_named() -> None:
@@ -28,7 +28,7 @@ def test_several_labels_an_image_are_compared_by_exact_sets_and_named() -> None:
             labels=given, probabilities=np.array(probabilities, np.float32), classes=("cat", "dog"),
             split="test", thresholds=np.array([0.5, 0.5], np.float32), data="", split_digest="", model="",
         )  # fmt: skip
-        sides.append(Outcome(name="", scores=scores, metrics="", predictions=found, records=None))
+        sides.append(Outcome(name="", scores=scores, predictions=found, records=None))
     changes = effect.compare_examples(sides[0], sides[1], None)
     assert changes is not None
     assert (sides[0].score, changes.only_a, changes.only_b) == (0.5, 2, 0)

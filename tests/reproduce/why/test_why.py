@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from support.git import IDENTITY
-from support.histories import BAD, GOOD, Hand
+from support.histories import BAD, GOOD, Hand, hand
 from typer.main import get_command
 
 from perennial.base import config
@@ -20,6 +20,8 @@ from perennial.reproduce.why import chain, differences
 from perennial.reproduce.why.differences import Revisions
 from perennial.reproduce.why.mixtures import Mixtures
 from perennial.reproduce.why.why import document, why
+
+__all__ = ["hand"]
 
 
 def compare(a: str, b: str) -> dict[str, Any]:

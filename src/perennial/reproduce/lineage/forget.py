@@ -238,8 +238,9 @@ def _count_records(config: Config, wanted: Wanted) -> Counter[tuple[Split, Found
             each = wanted.find(content)
         if each is not None:
             found[SPLITS[index["split"][number]], each] += 1
-            if name := _name(records, number):
-                names[name] = each.image
+            with suppress(DataError):
+                if (fields := records.record(number).fields) and fields.filename:
+                    names[fields.filename] = each.image
     if names:
         _add_files(config, wanted, names)
     return found
@@ -272,13 +273,6 @@ def _add_files(config: Config, wanted: Wanted, names: Mapping[str, int]) -> None
             there = [index for index, name in enumerate(examples.names) if name in names]
             for index, content in zip(there, examples.originals(there), strict=True):
                 wanted.add(names[examples.names[index]], content)
-
-
-def _name(records: Records, number: int) -> str | None:
-    with suppress(DataError):
-        if fields := records.record(number).fields:
-            return fields.filename
-    return None
 
 
 def _content(records: Records, number: int) -> bytes | None:

@@ -1,12 +1,11 @@
 """The trainings that git records in the dvc.lock of any commit, and the images that they saw."""
 
 import hashlib
-import json
 import logging
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -19,7 +18,6 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 from perennial.base import files
 from perennial.base.choices import SPLITS, Split
 from perennial.base.dvc import dvc_lock
-from perennial.base.dvc.dvc_lock import LockedStage
 from perennial.base.errors import DataError, PerennialError
 from perennial.base.project.git import Repository
 from perennial.data.images import BadImage, decode, statistics
@@ -64,70 +62,53 @@ def trainings(repository: Repository, registry: Registry, cache: Path) -> list[P
     rows = repository.run("log", "--all", "HEAD", "--format=%H %ct").splitlines()
     commits = {commit: int(date) for commit, date in (row.split() for row in rows)}
     locks = repository.blobs(dvc_lock.FILE, commits)
-    facts = _Facts(repository, cache / CACHE)
-    recorded = {commit: each for commit, blob in locks.items() if (each := facts.of(blob)) is not None}
-    facts.save()
-    champion = registry.champion
+    known = _recorded(repository, set(locks.values()), cache / CACHE)
+    recorded = {commit: each for commit, blob in locks.items() if (each := known[blob]) is not None}
     found = [
         PastTraining(
             recorded=recorded[each.commit],
             commit=each.commit,
             date=each.date,
             version=each.name,
-            champion=champion is not None and each.name == champion.name,
+            champion=each is registry.champion,
         )
         for each in registry.versions
         if each.commit in recorded
     ]
-    known = {each.recorded for each in found}
+    listed = {each.recorded for each in found}
     for commit in sorted(recorded, key=lambda commit: (commits[commit], commit)):
-        if recorded[commit] not in known:
-            known.add(recorded[commit])
+        if recorded[commit] not in listed:
+            listed.add(recorded[commit])
             found.append(PastTraining(recorded=recorded[commit], commit=commit, date=commits[commit]))
     return sorted(found, key=lambda each: (-each.date, each.commit))
 
 
-class _Facts:
-    """The training in each dvc.lock; cached in a file, because parsing YAML takes time."""
-
-    def __init__(self, repository: Repository, file: Path) -> None:
-        self._repository, self._file = repository, file
-        self._known: dict[str, RecordedDigests | None] = {}
-        self._new = False
-        try:
-            self._known = TypeAdapter(dict[str, RecordedDigests | None]).validate_json(file.read_bytes())
-        except (OSError, ValueError):
-            log.info("reading the history of %s", dvc_lock.FILE)
-
-    def of(self, blob: str) -> RecordedDigests | None:
-        """The training in a dvc.lock; None if it records none."""
-        if blob not in self._known:
-            self._known[blob] = _read(self._repository.blob(blob) or b"")
-            self._new = True
-        return self._known[blob]
-
-    def save(self) -> None:
-        """Keep what was read."""
-        if self._new:
-            known = {blob: each and each.model_dump() for blob, each in self._known.items()}
-            files.write_bytes(self._file, json.dumps(known).encode())
+def _recorded(repository: Repository, blobs: Set[str], cache: Path) -> dict[str, RecordedDigests | None]:
+    """The training in each dvc.lock, if any; kept in a file, because parsing YAML takes time."""
+    form = TypeAdapter(dict[str, RecordedDigests | None])
+    try:
+        known = form.validate_json(cache.read_bytes())
+    except (OSError, ValueError):
+        log.info("reading the history of %s", dvc_lock.FILE)
+        known = {}
+    if new := blobs - known.keys():
+        known |= {blob: _read(repository.blob(blob) or b"") for blob in new}
+        files.write_bytes(cache, form.dump_json(known))
+    return known
 
 
 def _read(content: bytes) -> RecordedDigests | None:
-    stages = dvc_lock.entries(content)
+    stages, index = dvc_lock.entries(content), None
     try:
         train, path = stages["train"], next(iter(stages["convert"].outs))
         records, model = train.deps[path], next(iter(train.outs.values()))
     except (KeyError, StopIteration):
         return None
-    return RecordedDigests(records=records, model=model, index=_index(stages.get("validate"), path, records))
-
-
-def _index(validate: LockedStage | None, path: str, records: str) -> str | None:
-    """The folder that validate wrote of these records: its other outputs are files."""
-    if validate is None or validate.deps.get(path) != records:
-        return None
-    return next((md5 for md5 in validate.outs.values() if md5.endswith(FOLDER)), None)
+    if (validate := stages.get("validate")) and validate.deps.get(
+        path
+    ) == records:  # its other outputs are files
+        index = next((md5 for md5 in validate.outs.values() if md5.endswith(FOLDER)), None)
+    return RecordedDigests(records=records, model=model, index=index)
 
 
 class Indices:
@@ -158,14 +139,12 @@ class Indices:
         return image_index.read(file)
 
     def _make(self, recorded: RecordedDigests, file: Path) -> None:
-        if recorded.index is None:
+        own = recorded.index and self._objects.members(recorded.index, "its folder of indices")
+        if not own or image_index.FILE not in own:
             raise DataError("it has no index of its images")
         files.make_folder(self._folder)
         with tempfile.TemporaryDirectory(dir=self._folder) as scratch:
             copy = Path(scratch, image_index.FILE)
-            own = self._objects.members(recorded.index, "its folder of indices")
-            if image_index.FILE not in own:
-                raise DataError("it has no index of its images")
             self._objects.fetch(own[image_index.FILE], copy, "its index of images")
             files.write_bytes(file, image_index.content(image_index.read(copy)))
 
@@ -253,9 +232,7 @@ def _completed(query: Query, indices: Sequence[ImageIndex]) -> Query:
     """Complete a query for a digest with the fingerprints of the records that have this digest."""
     for index in indices:
         for entry in index[_same_file(query, index)]:
-            return Query(
-                sha256=query.sha256, pixels=entry["pixels"], hash=None if entry["tiny"] else entry["hash"]
-            )
+            return replace(query, pixels=entry["pixels"], hash=None if entry["tiny"] else entry["hash"])
     return query
 
 

@@ -4,7 +4,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from perennial.base.config import Config
@@ -48,23 +48,6 @@ class Rebuilt:
     seconds: float
 
 
-@dataclass(kw_only=True)
-class _Progress:
-    """The findings of a rebuild so far."""
-
-    states: dict[str, State] = field(default_factory=dict)
-    restored: list[str] = field(default_factory=list)
-    outputs: dict[str, dict[str, tuple[str | None, str | None]]] = field(default_factory=dict)
-    inputs: list[Difference] = field(default_factory=list)  # inputs that determine the result
-    others: list[Difference] = field(default_factory=list)
-
-    def add(self, difference: Difference) -> None:
-        """Add an input that differs; an input of several stages counts once."""
-        known = [(each.kind, each.what, each.recorded, each.rebuilt) for each in self.inputs]
-        if (difference.kind, difference.what, difference.recorded, difference.rebuilt) not in known:
-            self.inputs.append(difference)
-
-
 def rebuild(config: Config, revision: str, *, keep: bool = False) -> Rebuilt:
     """Rebuild a version, branch, tag or commit: run every stage in a clean checkout with an empty cache.
 
@@ -79,8 +62,8 @@ def rebuild(config: Config, revision: str, *, keep: bool = False) -> Rebuilt:
         recorded = work.lock.read_bytes()
         entries = dvc_lock.parse(recorded.decode("utf-8", "replace"), f"dvc.lock of {commit[:10]}")
         run = stage_differences.facts_of_run(config, version, hashlib.sha256(recorded).hexdigest())
-        building = _Building(git, commit, _with_threads(work, run), entries, run)
-        done = building.build()
+        done = _Building(git, commit, _with_threads(work, run), entries, run)
+        done.build()
         rebuilt = work.lock.read_bytes()
     whole = all(state == "equal" or name in done.restored for name, state in done.states.items())
     return Rebuilt(
@@ -101,7 +84,7 @@ def _with_threads(work: Workspace, run: Made) -> Workspace:
 
 
 class _Building:
-    """The stages of one revision, one after the other."""
+    """The stages of one revision, one after the other, and what was found."""
 
     def __init__(
         self, git: Repository, commit: str, work: Workspace, entries: dict[str, LockedStage], run: Made
@@ -109,29 +92,30 @@ class _Building:
         self._git, self._commit, self._work, self._entries, self._run = git, commit, work, entries, run
         self._history = PathHistory(git)
         self._makers = {out: name for name, entry in entries.items() for out in entry.outs}
-        self._done = _Progress()
         self._changed: dict[str, list[str]] = {}  # by stage: your own data that differ from the recorded data
+        self.states: dict[str, State] = {}
+        self.restored: list[str] = []
+        self.outputs: dict[str, dict[str, tuple[str | None, str | None]]] = {}
+        self.inputs: list[Difference] = []  # that differ and determine the result
+        self.others: list[Difference] = []
 
-    def build(self) -> _Progress:
+    def build(self) -> None:
         """Run and compare every stage."""
         rebuild_inputs.bring(self._git, self._work, self._history, self._commit)
         for stage in self._work.stages() - self._entries.keys():
-            self._done.add(Difference("code", stage, f"the stage {stage} in dvc.yaml", None, "not in dvc.lock"))
+            self._add(Difference("code", stage, f"the stage {stage} in dvc.yaml", None, "not in dvc.lock"))
         for stage, entry in self._entries.items():
             self._look_at_inputs(stage, entry)
         for stage in dvc_lock.ordered(self._entries):
-            needed = (name for name in self._makers_of(stage) if name not in self._done.restored)
-            before = {self._done.states[name] for name in needed}
+            before = {self.states[name] for name in self._makers_of(stage) if name not in self.restored}
             if "source gone" in before:
-                self._done.states[stage] = "source gone"
+                self.states[stage] = "source gone"
             elif "not rebuilt" in before:
-                self._done.states[stage] = "not rebuilt"
+                self.states[stage] = "not rebuilt"
             else:
                 self._stage(stage, self._entries[stage])
-            log.info("%s: %s", stage, self._done.states[stage])
-        self._done.others.extend(self._remote_problems())
-        self._done.others.extend(self._recorded_wrongly())
-        return self._done
+            log.info("%s: %s", stage, self.states[stage])
+        self.others += [*self._remote_problems(), *self._recorded_wrongly()]
 
     def _look_at_inputs(self, stage: str, entry: LockedStage) -> None:
         """Compare the files in git with dvc.lock before anything runs."""
@@ -158,17 +142,18 @@ class _Building:
             if stage in rebuild_inputs.FETCHED:
                 self._restore(stage, entry, str(error))
                 return
-            self._done.states[stage] = "not rebuilt"
-            self._done.others.append(Difference("failure", stage, f"{stage} failed", None, str(error)))
+            self.states[stage] = "not rebuilt"
+            self.others.append(Difference("failure", stage, f"{stage} failed", None, str(error)))
             return
         self._compare(stage, entry, before)
 
     def _compare(self, stage: str, entry: LockedStage, before: bytes) -> None:
         """Compare a stage after its run; `before` is the previous content of dvc.lock."""
         rebuilt = dvc_lock.parse(self._work.lock.read_text(encoding="utf-8"), "the rebuilt dvc.lock")[stage]
-        outs = stage_differences.differing_outputs(entry, rebuilt)
+        both = stage_differences.outputs(entry, rebuilt)
+        outs = [path for path, (was, now) in both.items() if was != now]
         same_inputs = entry.inputs() == rebuilt.inputs()
-        explained = any(each.kind == "packages" for each in self._done.inputs)
+        explained = any(each.kind == "packages" for each in self.inputs)
         if outs and same_inputs and stage in rebuild_inputs.FETCHED and not explained:
             self._work.lock.write_bytes(before)  # names what to restore
             self._restore(stage, entry, f"it holds other bytes now: {', '.join(outs)} would differ")
@@ -176,26 +161,22 @@ class _Building:
         for each in stage_differences.differing_inputs(stage, entry, rebuilt, self._makers):
             self._add(each)
         if outs and same_inputs and not explained:
-            self._done.others.extend(stage_differences.explain(stage, entry, self._run, self._work.packages))
-        paths = entry.outs.keys() | rebuilt.outs.keys()
-        self._done.outputs[stage] = {
-            path: (entry.outs.get(path), rebuilt.outs.get(path)) for path in sorted(paths)
-        }
-        self._done.states[stage] = "different" if outs or not same_inputs else "equal"
+            self.others.extend(stage_differences.explain(stage, entry, self._run, self._work.packages))
+        self.outputs[stage] = both
+        self.states[stage] = "different" if outs or not same_inputs else "equal"
 
     def _restore(self, stage: str, entry: LockedStage, why: str) -> None:
         """Restore the outputs of a stage from DVC's remote, because its source differs from its pin."""
         log.info("%s: %s; taking the originals from DVC's remote", stage, why)
-        self._done.states[stage] = "source gone"
-        self._done.others.append(self._moved(stage, why))
+        self.states[stage] = "source gone"
+        self.others.append(self._moved(stage, why))
         try:
             rebuild_inputs.restore(self._work, stage, entry)
         except DvcFailed as error:
-            lost = Difference("remote", stage, ", ".join(entry.outs), "pushed", str(error))
-            self._done.others.append(lost)
+            self.others.append(Difference("remote", stage, ", ".join(entry.outs), "pushed", str(error)))
             return
-        self._done.restored.append(stage)
-        self._done.outputs[stage] = {path: (digest, digest) for path, digest in sorted(entry.outs.items())}
+        self.restored.append(stage)
+        self.outputs[stage] = stage_differences.outputs(entry, entry)
 
     def _moved(self, stage: str, why: str) -> Difference:
         """The cause to report if a stage cannot read its original source again."""
@@ -213,12 +194,13 @@ class _Building:
         return [name for name in found if name is not None and name != stage]
 
     def _add(self, difference: Difference) -> None:
-        """Add a cause; for a digest of code, with its version of perennial."""
+        """Add an input that differs, once for all stages; a digest of code with its version of perennial."""
         recorded, now = difference.recorded, difference.rebuilt
         if difference.what.startswith(stage_differences.CODE_OF):
             then, here = (each and self._history.code(self._commit, str(each)) for each in (recorded, now))
             difference = replace(difference, recorded=then, rebuilt=here)
-        self._done.add(difference)
+        if all(replace(each, stage=difference.stage) != difference for each in self.inputs):
+            self.inputs.append(difference)
 
     def _remote_problems(self) -> Iterator[Difference]:
         """Yield objects of this revision that DVC's remote lacks or has with other bytes."""

@@ -17,7 +17,7 @@ from perennial.base.layout import Project
 from perennial.base.project import code_digests
 from perennial.base.project.git import GitError, Repository
 from perennial.base.project.stage_table import STAGES
-from perennial.reproduce.rebuild.stage_differences import PACKAGES, Difference, from_top
+from perennial.reproduce.rebuild.stage_differences import Difference, lists_packages
 from perennial.reproduce.rebuild.workspace import DvcFailed, Workspace, yaml_values
 
 SHOWN = 5
@@ -112,7 +112,7 @@ def other_packages(stage: str, entry: LockedStage, packages: Mapping[str, str]) 
         section, _, name = key.partition(".")
         required = section == "packages" or name in packages
         accepted = list(map(str, versions)) if isinstance(versions, list) else [str(versions)]
-        if from_top(file).startswith(PACKAGES) and required and (found := packages.get(name)) not in accepted:
+        if lists_packages(file) and required and (found := packages.get(name)) not in accepted:
             what = f"the installed {name}, in {file}"
             yield Difference("packages", stage, what, versions, found)
 
@@ -139,19 +139,24 @@ def bring(repository: Repository, workspace: Workspace, history: PathHistory, *c
 def changed_source(history: PathHistory, entry: LockedStage, workspace: Workspace, commit: str) -> list[str]:
     """List your own data of a stage, not in git, that differ from the recorded data."""
     named = value_at(workspace.values(), "dataset.path")
-    found = []
-    for path, recorded in entry.deps.items():
-        if path != named or history.has_data(commit, path):
-            continue
-        place = workspace.folder / path
-        if not place.exists() or dvc_digests.digest(place) != recorded:
-            found.append(path)
-    return found
+    own = {
+        path: md5 for path, md5 in entry.deps.items() if path == named and not history.has_data(commit, path)
+    }
+    return differing(workspace, own)
+
+
+def differing(workspace: Workspace, recorded: Mapping[str, str]) -> list[str]:
+    """The paths of the checkout that are missing or do not have the recorded digest."""
+    places = {path: workspace.folder / path for path in recorded}
+    return [
+        path
+        for path, place in places.items()
+        if not place.exists() or dvc_digests.digest(place) != recorded[path]
+    ]
 
 
 def restore(workspace: Workspace, stage: str, entry: LockedStage) -> None:
     """Restore the recorded outputs of a stage from DVC's remote into the checkout."""
     workspace.dvc("pull", "--force", stage)
-    for path, recorded in entry.outs.items():
-        if not (workspace.folder / path).exists() or dvc_digests.digest(workspace.folder / path) != recorded:
-            raise DvcFailed(f"{path} from DVC's remote is not what dvc.lock records")
+    if others := differing(workspace, entry.outs):
+        raise DvcFailed(f"{others[0]} from DVC's remote is not what dvc.lock records")

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
+from packaging.utils import canonicalize_name
+
 from perennial.base.config import Config
 from perennial.base.devices import processor
 from perennial.base.dvc.dvc_lock import LockedStage, maker_of
@@ -23,7 +25,7 @@ Kind = Literal[
     "record", "failure", "unknown",
 ]  # fmt: skip
 PARAMS, CODE = "params.yaml", ("src/", f"{own_components.FOLDER}/")
-PACKAGES = ("requirements/", "environment/")  # now, and in older revisions
+PACKAGES = "requirements/"
 CODE_OF = "code of "  # a stage, by its digest in code.yaml
 WEIGHTS = ("model.weights", "train.warm_start.path", "train.teacher")
 RUNS = 200  # maximum records to check
@@ -58,37 +60,34 @@ def differing_inputs(
         a, b = before.get(path), after.get(path)
         if a != b and maker_of(path, makers) is None:
             yield Difference(_kind_of_file(path), stage, path, a, b)
-    then, here = _by_place_now(recorded), _by_place_now(rebuilt)
-    for file, key in sorted(then.keys() | here.keys()):
-        was, now = then.get((file, key)), here.get((file, key))
+    for file, key in sorted(recorded.params.keys() | rebuilt.params.keys()):
+        was, now = recorded.params.get((file, key)), rebuilt.params.get((file, key))
         if was != now and maker_of(file, makers) is None:
             what = key if file == PARAMS else f"{key} in {file}"
             code = code_of(file, key)
             yield Difference(_kind_of_value(file, key), stage, code or what, was, now)
 
 
-def _by_place_now(entry: LockedStage) -> dict[tuple[str, str], Any]:
-    """The parameters of a stage; a file of packages has the place that it has in new revisions."""
-    now, before = PACKAGES
-    return {(file.replace(before, now), key): value for (file, key), value in entry.params.items()}
-
-
-def differing_outputs(recorded: LockedStage, rebuilt: LockedStage) -> dict[str, tuple[str | None, str | None]]:
-    """Return the outputs that differ: recorded and rebuilt digest by path."""
+def outputs(recorded: LockedStage, rebuilt: LockedStage) -> dict[str, tuple[str | None, str | None]]:
+    """The recorded and the rebuilt digest of each output, by path."""
     paths = sorted(recorded.outs.keys() | rebuilt.outs.keys())
-    pairs = {path: (recorded.outs.get(path), rebuilt.outs.get(path)) for path in paths}
-    return {path: pair for path, pair in pairs.items() if pair[0] != pair[1]}
+    return {path: (recorded.outs.get(path), rebuilt.outs.get(path)) for path in paths}
 
 
 def _kind_of_file(path: str) -> Kind:
     if path == WeightsPin.FILE.as_posix():
         return "weights"
-    return "code" if f"{from_top(path)}/".startswith(CODE) or path.endswith(".py") else "data"
+    return "code" if f"{_from_top(path)}/".startswith(CODE) or path.endswith(".py") else "data"
 
 
-def from_top(path: str) -> str:
+def _from_top(path: str) -> str:
     """A path in dvc.lock as from the project's top folder, which lies two above that of a further pipeline."""
     return path.removeprefix("../../")
+
+
+def lists_packages(file: str) -> bool:
+    """Whether a file of parameters lists the versions of packages."""
+    return _from_top(file).startswith(PACKAGES)
 
 
 def code_of(file: str, key: str) -> str | None:
@@ -100,7 +99,7 @@ def code_of(file: str, key: str) -> str | None:
 def _kind_of_value(file: str, key: str) -> Kind:
     if code_of(file, key):
         return "code"
-    if from_top(file).startswith(PACKAGES):
+    if lists_packages(file):
         return "packages"
     if file == ChampionPin.FILE.as_posix():
         return "champion"
@@ -147,18 +146,16 @@ def explain(stage: str, entry: LockedStage, run: Made, packages: Mapping[str, st
     """Yield possible causes of different outputs of a stage; at least one."""
     found = [*_packages(stage, run, packages), *_hardware(stage, run)]
     if entry.params.get((PARAMS, "train.deterministic")) is False:
-        found.append(
-            Difference(
-                "parameters", stage, "train.deterministic, without which two trainings differ", False, False
-            )
-        )
-    yield from found or [_unknown(stage, run)]
+        what = "train.deterministic, without which two trainings differ"
+        found.append(Difference("parameters", stage, what, False, False))
+    if not found and run.machine.get("instruction_sets") is None:
+        what = "the machine of the run, which no record names: perhaps another kind of processor"
+        found.append(Difference("hardware", stage, what, None, processor.facts()))
+    yield from found or [Difference("unknown", stage, NOTHING, None, None)]
 
 
 def _packages(stage: str, run: Made, packages: Mapping[str, str]) -> Iterator[Difference]:
-    recorded = {
-        name.lower().replace("_", "-").replace(".", "-"): version for name, version in run.packages.items()
-    }
+    recorded = {str(canonicalize_name(name)): version for name, version in run.packages.items()}
     for name in sorted(recorded.keys() & packages.keys() - OWN):
         if recorded[name] != packages[name]:
             yield Difference("packages", stage, name, recorded[name], packages[name])
@@ -178,10 +175,3 @@ def _hardware(stage: str, run: Made) -> Iterator[Difference]:
     for key in sorted(then.keys() | now.keys()):
         if then.get(key) != now.get(key):
             yield Difference("hardware", stage, key, then.get(key), now.get(key))
-
-
-def _unknown(stage: str, run: Made) -> Difference:
-    if run.machine.get("instruction_sets") is None:
-        what = "the machine of the run, which no record names: perhaps another kind of processor"
-        return Difference("hardware", stage, what, None, processor.facts())
-    return Difference("unknown", stage, NOTHING, None, None)

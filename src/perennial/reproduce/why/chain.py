@@ -88,30 +88,24 @@ def commits(opened: Revisions, a: Revision, b: Revision) -> list[Revision]:
     listed = opened.repository.run("rev-list", "--first-parent", newer.commit, f"^{older.commit}^@").split()
     if older.commit not in listed:
         return [a, b]
-    between = [*reversed(listed[: listed.index(older.commit)])][:-1]
-    revisions, last = [older], older
-    for commit in between:
-        revision = opened.at(commit, last)
-        if revision is not None:
+    revisions = [older]
+    for commit in reversed(listed[1 : listed.index(older.commit)]):
+        if revision := opened.at(commit, revisions[-1]):
             revisions.append(revision)
-            last = revision
     revisions.append(newer)
     return revisions if older is a else revisions[::-1]
 
 
 def steps_between(opened: Revisions, before: Revision, commit: Revision) -> Iterator[Step]:
     """Group the differences that can change the score into steps that can be mixed."""
-    deciding = [
-        difference for difference in differences.between(before, commit, opened.history) if difference.decides
-    ]
-    groups: dict[str, list[Found]] = {}
-    for difference in deciding:
-        groups.setdefault(_group(difference, before, commit), []).append(difference)
-    order = [name for name in GROUPS if name in groups]
-    for name in (*order, *sorted(groups.keys() - set(order))):
-        kinds = {difference.kind for difference in groups[name]}
-        kind = name if name in GROUPS else kinds.pop()
-        yield Step(kind=kind, commit=commit, before=before, found=tuple(groups[name]))
+    groups: dict[str, list[Found]] = {name: [] for name in GROUPS}
+    for difference in differences.between(before, commit, opened.history):
+        if difference.decides:
+            groups.setdefault(_group(difference, before, commit), []).append(difference)
+    for name in (*GROUPS, *sorted(groups.keys() - set(GROUPS))):
+        if found := groups[name]:
+            kind = name if name in GROUPS else found[0].kind
+            yield Step(kind=kind, commit=commit, before=before, found=tuple(found))
 
 
 def parameters(step: Step) -> list[str]:
@@ -128,7 +122,7 @@ def paths(step: Step) -> list[str]:
     if step.kind == "code":
         return []
     if step.kind == "packages":
-        return [Project.find().shared(name).as_posix() for name in PACKAGES]
+        return [Project.find().shared(PACKAGES).as_posix()]
     return [difference.what for difference in step.found if not _is_parameter(difference.what, step.commit)]
 
 

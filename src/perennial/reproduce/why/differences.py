@@ -18,7 +18,7 @@ from perennial.release.registry import access
 from perennial.release.registry.versions import Version
 from perennial.reproduce.rebuild import rebuild_inputs, stage_differences
 from perennial.reproduce.rebuild.rebuild_inputs import FETCHED, PathHistory
-from perennial.reproduce.rebuild.stage_differences import PACKAGES, PARAMS, Difference, Made
+from perennial.reproduce.rebuild.stage_differences import PARAMS, Difference, Made
 
 PIPELINE = "dvc.yaml"
 
@@ -49,26 +49,19 @@ class Revision:
     @cached_property
     def unrecorded(self) -> list[Difference]:
         """The inputs that changed since the stages ran; if any did, dvc.lock has no score for this commit."""
-        return [
-            each
-            for stage in self.deciding
-            if not (stage in FETCHED and self._are_trusted(stage))
-            for each in stage_differences.differing_inputs(
-                stage, self.recorded[stage], self.inputs[stage], self.outputs
-            )
-        ]
+        found = list[Difference]()
+        for stage in self.deciding:
+            then, now = self.recorded[stage], self.inputs[stage]
+            changed = list(stage_differences.differing_inputs(stage, then, now, self.outputs))
+            # Where only the code or packages of a fetching stage changed, its data stay the same.
+            if stage not in FETCHED or any(each.kind not in {"code", "packages"} for each in changed):
+                found += changed
+        return found
 
     @property
     def outputs(self) -> dict[str, str]:
         """The digest of each output in dvc.lock, by path."""
         return {path: digest for entry in self.recorded.values() for path, digest in entry.outs.items()}
-
-    def _are_trusted(self, stage: str) -> bool:
-        """Whether only the code or packages of a fetching stage changed, so that its data stay the same."""
-        found = stage_differences.differing_inputs(
-            stage, self.recorded[stage], self.inputs[stage], self.outputs
-        )
-        return all(each.kind in {"code", "packages"} for each in found)
 
 
 class Revisions:
@@ -95,10 +88,10 @@ class Revisions:
         """Open a commit, with the dvc.lock of `like` if it has none; None if there is no score."""
         if commit not in self._known:
             text = self.repository.read(commit, dvc_lock.FILE)
-            if text is None and like is None:
-                return None
-            found = self._load(commit, text if text is not None else like.lock_text)  # type: ignore[union-attr]
-            if not found.needed:
+            if text is None and like:
+                text = like.lock_text
+            found = None if text is None else self._load(commit, text)
+            if found is None or not found.needed:
                 return None
             self._known[commit] = found
         return self._known[commit]
@@ -130,7 +123,7 @@ class Revisions:
         params = {key: value for key, value in entry.params.items() if key[0] not in read}
         params |= rebuild_inputs.values_in(own, loaded)
         for file in read:
-            if stage_differences.from_top(file).startswith(PACKAGES):  # dvc.lock has all of these
+            if stage_differences.lists_packages(file):  # dvc.lock has all of these
                 params |= {(file, key): value for key, value in documents.flattened(loaded[file]).items()}
         return replace(entry, deps=deps, params=params)
 
@@ -213,11 +206,10 @@ def _fetched(a: Revision, b: Revision) -> Iterable[Found]:
     moved = {change.stage for change in (*a.unrecorded, *b.unrecorded)}
     for stage in (name for name in FETCHED if name not in moved):
         one, other = (revision.recorded.get(stage) for revision in (a, b))
-        for path, (was, now) in (
-            stage_differences.differing_outputs(one, other) if one and other else {}
-        ).items():
-            decides = stage in b.deciding
-            yield Found(kind=FETCHED[stage], what=path, a=was, b=now, stages=(stage,), decides=decides)
+        for path, (was, now) in (stage_differences.outputs(one, other) if one and other else {}).items():
+            if was != now:
+                decides = stage in b.deciding
+                yield Found(kind=FETCHED[stage], what=path, a=was, b=now, stages=(stage,), decides=decides)
 
 
 def _labels(a: Revision, b: Revision, history: PathHistory) -> Iterable[Found]:
@@ -240,11 +232,9 @@ def _pipeline(a: Revision, b: Revision, history: PathHistory) -> Iterable[Found]
 def _with_changes(difference: Found, a: Revision, b: Revision, history: PathHistory) -> Found:
     """Add the changed files and lines to a tracked path, and the version of perennial to a digest of code."""
     if difference.what.startswith(stage_differences.CODE_OF):
-        a_code, b_code = (
-            digest and history.code(revision.commit, str(digest))
-            for revision, digest in ((a, difference.a), (b, difference.b))
-        )
-        return replace(difference, a=a_code, b=b_code)
+        sides = ((a, difference.a), (b, difference.b))
+        one, other = (digest and history.code(each.commit, str(digest)) for each, digest in sides)
+        return replace(difference, a=one, b=other)
     if difference.kind not in {"code", "data", "weights"} or not isinstance(difference.a or difference.b, str):
         return difference
     try:

@@ -1,6 +1,6 @@
 """Compare the scores of two models: which test examples changed between right and wrong, by class."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -21,6 +21,7 @@ from perennial.reproduce.why.image_changes import Images, RevisionRecords
 
 SHOWN = 20  # changed examples in a document
 Both = tuple[RevisionRecords, RevisionRecords]
+Recalls = tuple[float | None, float | None]  # of a class, by A and by B; None: no examples
 
 
 class RecordedScores(Scored):
@@ -37,7 +38,6 @@ class Outcome:
 
     name: str
     scores: RecordedScores
-    metrics: str  # digest of the scores' file
     predictions: Predictions | None  # None if lost
     records: str | None  # digest of the records
 
@@ -65,9 +65,7 @@ class ExampleChanges:
     only_a: int  # classified correctly by A alone
     only_b: int
     p_value: float  # of the difference, by the exact two-sided McNemar test
-    classes: dict[
-        str, tuple[float | None, float | None]
-    ]  # recall by class, where it changed; None: no examples
+    classes: dict[str, Recalls]  # where it changed
     flips: list[Flip]
 
 
@@ -83,31 +81,29 @@ def recorded_wrongly(revision: Revision, objects: DvcObjects) -> list[str]:
 
 def outcome(revision: Revision, objects: DvcObjects, lost: list[PerennialError]) -> Outcome | None:
     """Read the recorded results of a revision; None without scores. Missing objects are added to `lost`."""
-    outs = revision.outputs
-    path = FIXED["metrics"]
-    try:
-        file = objects.file(outs[path], _named(path, revision))
-        scores = documents.read_checked(file, RecordedScores, "`dvc repro evaluate` makes it")
-    except (PerennialError, KeyError) as error:
-        lost.append(error if isinstance(error, PerennialError) else DataError(f"{path} is not in dvc.lock"))
+    outs, found = revision.outputs, None
+    metrics, predicted = FIXED["metrics"], FIXED["predictions"]
+    if metrics not in outs:
+        lost.append(DataError(f"{metrics} is not in dvc.lock"))
         return None
-    found = None
-    path = FIXED["predictions"]
     try:
-        if path in outs:
-            found = predictions.read(objects.file(outs[path], _named(path, revision)))
+        file = objects.file(outs[metrics], _named(metrics, revision))
+        scores = documents.read_checked(file, RecordedScores, "`dvc repro evaluate` makes it")
     except PerennialError as error:
         lost.append(error)
-    return Outcome(
-        name=revision.name, scores=scores, metrics=outs[FIXED["metrics"]], predictions=found,
-        records=outs.get(FIXED["records"]),
-    )  # fmt: skip
-
-
-def compare_images(a: Outcome, b: Outcome, objects: DvcObjects) -> tuple[Images, Both] | None:
-    """Compare the images of two versions of the records; None if the records are equal."""
-    if a.records is None or b.records is None or a.records == b.records:
         return None
+    try:
+        if predicted in outs:
+            found = predictions.read(objects.file(outs[predicted], _named(predicted, revision)))
+    except PerennialError as error:
+        lost.append(error)
+    return Outcome(name=revision.name, scores=scores, predictions=found, records=outs.get(FIXED["records"]))
+
+
+def compare_images(a: Outcome, b: Outcome, objects: DvcObjects) -> tuple[Images, Both] | tuple[None, None]:
+    """Compare the images of two versions of the records; none if the records are equal."""
+    if a.records is None or b.records is None or a.records == b.records:
+        return None, None
     both = tuple(RevisionRecords(objects, each.records or "", f"the records of {each.name}") for each in (a, b))
     return image_changes.compare(*both), (both[0], both[1])
 
@@ -152,7 +148,7 @@ def _examples(
         only_a=only_a,
         only_b=only_b,
         p_value=min(1.0, 2 * comparison.mcnemar(max(only_a, only_b), min(only_a, only_b))),
-        classes=dict(_classes(_recall(a), _recall(b))),
+        classes=_classes(_recall(a), _recall(b)),
         flips=flips,
     )
 
@@ -164,25 +160,21 @@ def _names(found: Predictions, values: Labels, row: np.int64) -> str:
 
 
 def _recall(found: Predictions) -> Mapping[str, float]:
+    """The recall of each class that has examples."""
     if found.multilabel:
         given, hits = found.labels.sum(axis=0), (found.predicted & found.labels).sum(axis=0)
         values = np.where(given > 0, hits / np.maximum(given, 1), np.nan)
     else:
         values = comparison.recall(found.labels, found.right, len(found.classes))
-    return dict(zip(found.classes, values.tolist(), strict=True))
+    known = zip(found.classes, values.tolist(), strict=True)
+    return {name: recall for name, recall in known if not np.isnan(recall)}
 
 
-def _classes(
-    a: Mapping[str, float], b: Mapping[str, float]
-) -> Iterator[tuple[str, tuple[float | None, float | None]]]:
-    """Yield the classes whose recall changed, largest change first."""
-
-    def known(value: float | None) -> float | None:
-        return None if value is None or np.isnan(value) else value
-
-    pairs = {name: (known(a.get(name)), known(b.get(name))) for name in dict.fromkeys((*a, *b))}
+def _classes(a: Mapping[str, float], b: Mapping[str, float]) -> dict[str, Recalls]:
+    """The classes whose recall changed, largest change first."""
+    pairs = {name: (a.get(name), b.get(name)) for name in (*a, *b)}
     changed = [(name, pair) for name, pair in pairs.items() if pair[0] != pair[1]]
-    return iter(sorted(changed, key=lambda each: -abs((each[1][0] or 0) - (each[1][1] or 0))))
+    return dict(sorted(changed, key=lambda each: -abs((each[1][0] or 0) - (each[1][1] or 0))))
 
 
 def _named(path: str, revision: Revision) -> str:

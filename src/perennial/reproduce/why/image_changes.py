@@ -44,7 +44,6 @@ class Images:
     """Two versions of the records, compared."""
 
     examples: dict[str, tuple[int, int]]  # by split, in both
-    classes: tuple[list[str], list[str]]
     changes: list[ImageChange] = field(default_factory=list)
     labels: tuple[str, str] = ("", "")  # digests of the labels of the relabelled images
 
@@ -101,7 +100,6 @@ def compare(a: RevisionRecords, b: RevisionRecords) -> Images:
     changes = list(_pairs(left - common, right - common))
     return Images(
         examples={split: (_count(one, split), _count(other, split)) for split in SPLITS},
-        classes=(one.classes, other.classes),
         changes=sorted(changes, key=lambda each: (each.kind, each.sha256)),
         labels=_label_digests(changes),
     )

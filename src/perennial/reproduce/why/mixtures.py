@@ -15,7 +15,7 @@ from ruamel.yaml.error import YAMLError
 
 from perennial.base import documents, files
 from perennial.base.config.paths import FIXED
-from perennial.base.dvc import dvc_digests, dvc_lock, dvc_program
+from perennial.base.dvc import dvc_lock, dvc_program
 from perennial.base.dvc.dvc_lock import LockedStage
 from perennial.base.errors import DataError, PerennialError
 from perennial.base.layout import Project
@@ -54,7 +54,7 @@ class Mixtures:
             fetching = [stage for stage in state.commit.needed if stage in FETCHED]
             self._freeze([stage for stage in fetching if self._fetched(state, stage, recorded[stage])])
             self.trainings += TRAIN in self._work.repro(state.commit.needed[-1], above=True)
-            return self._read(state)
+            return self._read(state.name)
         except (PerennialError, OSError, YAMLError, ValueError, LookupError) as error:
             raise Untestable(f"{state.name} has no score: {str(error) or type(error).__name__}") from error
 
@@ -108,11 +108,7 @@ class Mixtures:
             is_own = each.kind == "data" and each.what in entry.deps and not self._is_tracked(state, each.what)
             if each.kind not in {"code", "packages"} and not is_own:
                 return False
-        folder = self._work.folder
-        if all(
-            (folder / path).exists() and dvc_digests.digest(folder / path) == known
-            for path, known in entry.outs.items()
-        ):
+        if not rebuild_inputs.differing(self._work, entry.outs):
             return True
         try:
             self._work.dvc("checkout", "--force", stage)
@@ -123,16 +119,15 @@ class Mixtures:
     def _is_tracked(self, state: State, path: str) -> bool:
         return any(self._opened.history.has_data(each.commit, path) for each in (state.commit, state.before))
 
-    def _read(self, state: State) -> Outcome:
-        folder = self._work.folder
-        outs = {path: digest for entry in self._recorded().values() for path, digest in entry.outs.items()}
-        file = folder / FIXED["predictions"]
+    def _read(self, name: str) -> Outcome:
+        file = self._work.folder / FIXED["predictions"]
         return Outcome(
-            name=state.name,
-            scores=documents.read_checked(folder / FIXED["metrics"], RecordedScores, "it is damaged"),
+            name=name,
+            scores=documents.read_checked(
+                self._work.folder / FIXED["metrics"], RecordedScores, "it is damaged"
+            ),
             predictions=predictions.read(file) if file.exists() else None,
-            metrics=outs[FIXED["metrics"]],
-            records=outs.get(FIXED["records"]),
+            records=dvc_lock.digest(self._recorded(), FIXED["records"]),
         )
 
 

@@ -124,17 +124,15 @@ def _compared(config: Config, opened: Revisions, a: Revision, b: Revision, objec
 
 
 def _effect(a: Outcome, b: Outcome, objects: DvcObjects, lost: list[PerennialError]) -> Effect:
-    images, records = None, None
+    images, records, examples = None, None, None
     try:
-        if (compared := effect.compare_images(a, b, objects)) is not None:
-            images, records = compared
+        images, records = effect.compare_images(a, b, objects)
     except PerennialError as error:
         lost.append(error)
     try:
         examples = effect.compare_examples(a, b, records)
     except PerennialError as error:
         lost.append(error)
-        examples = None
     return Effect(examples=examples, images=images)
 
 
