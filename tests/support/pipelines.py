@@ -17,7 +17,6 @@ from typing import Any
 from dvc.repo import Repo
 from support import forks, raw
 from support.git import IDENTITY
-from support.parameters import change_params
 
 from perennial.base import config
 from perennial.release.registry import current_champion
@@ -107,6 +106,12 @@ class Project:
             program, cwd=self.folder, env=self.environment(**extra), capture_output=True, text=True, check=False
         )
 
+    def refused(self, code: int, *command: str, **extra: str) -> str:
+        """Run a command of perennial that must end with this exit code; returns what it says."""
+        done = self.run("perennial", *command, **extra)
+        assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+        return done.stderr
+
     def must(self, *command: str, **extra: str) -> str:
         """Run a program that must succeed; returns its output."""
         done = self.run(*command, **extra)
@@ -125,11 +130,6 @@ class Project:
         """New data; the first word is the accuracy that its model reaches."""
         (self.folder / "data.txt").write_text(f"{text}\n")
         self.git("commit", "-qam", f"Data: {text}")
-
-    def set(self, **values: object) -> None:
-        """Change parameters of the section `record`, and commit them."""
-        change_params(self.folder / "params.yaml", {f"record.{key}": values[key] for key in values})
-        self.git("commit", "-qam", "Parameters")
 
     def reproduce(self) -> None:
         """What a flow does before it records: pin the champion, then run the stages."""

@@ -86,9 +86,7 @@ def test_a_rejection_is_recorded_and_the_same_model_is_not_asked_about_again(pro
     record = recorded(project)
     assert (done["state"], record["recorded"]) == ("rejected", "rejected")
     assert record["approval"]["because"] == "wrong data"  # type: ignore[index]
-    refused = project.run("perennial", "approve", "night-1", "--by", "Grace")
-    assert refused.returncode == 4
-    assert "was rejected by Ada: wrong data" in refused.stderr
+    assert "was rejected by Ada: wrong data" in project.refused(4, "approve", "night-1", "--by", "Grace")
     for run in ("night-1", "night-2"):
         again = project.perennial("record", run)
         assert again["outcome"] == "unchanged"
@@ -99,9 +97,8 @@ def test_a_rejection_is_recorded_and_the_same_model_is_not_asked_about_again(pro
 @pytest.mark.slow
 def test_an_answer_that_comes_too_late_changes_nothing_and_the_next_run_asks_again(project: Project) -> None:
     late(project)
-    refused = project.run("perennial", "approve", "night-1", "--by", "Ada")
-    assert refused.returncode == 4
-    assert "was not approved until 2020-01-01T00:00 UTC" in refused.stderr
+    said = project.refused(4, "approve", "night-1", "--by", "Ada")
+    assert "was not approved until 2020-01-01T00:00 UTC" in said
     assert (recorded(project)["recorded"], remote(project, "tags/classifier@v0.0.2")) == ("expired", "")
     assert project.perennial("record", "night-2")["outcome"] == "waiting"
     assert project.perennial("approve", "night-2", "--by", "Ada")["version"] == "v0.0.2"
@@ -164,9 +161,8 @@ def test_an_answer_that_the_remote_refuses_changes_nothing_here_either(project: 
     hook = project.folder.parent / "remote" / "hooks" / "pre-receive"
     hook.write_text("#!/bin/sh\nexit 1\n")
     hook.chmod(0o755)
-    refused = project.run("perennial", "approve", "night-1", "--by", "Ada")
-    assert refused.returncode == 1
-    assert ("nothing was changed" in refused.stderr, "meanwhile" in refused.stderr) == (True, False)
+    said = project.refused(1, "approve", "night-1", "--by", "Ada")
+    assert ("nothing was changed" in said, "meanwhile" in said) == (True, False)
     assert file.read_text() == before
     hook.unlink()
     assert project.perennial("approve", "night-1", "--by", "Ada")["version"] == "v0.0.2"
@@ -179,8 +175,7 @@ def test_no_model_waits_whose_record_git_cannot_have(tmp_path: Path) -> None:
     project.git("commit", "-qam", "Approval")
     link_runs(project)
     before = project.git("for-each-ref")
-    refused = project.run("perennial", "record", "night-1")
-    assert (refused.returncode, "runs must lie in the project" in refused.stderr) == (2, True)
+    assert "runs must lie in the project" in project.refused(2, "record", "night-1")
     assert project.git("for-each-ref") == before
 
 
@@ -202,9 +197,8 @@ def test_the_same_answer_completes_one_that_was_pushed_halfway(step: str, projec
     project.git("-C", str(remote_folder), "config", "receive.advertiseAtomic", "false")
     drop = "kill -9 $PPID" if step.endswith("main") else "exit 1"  # the connection breaks
     hook(remote_folder, "update", f'case "$1" in refs/{step}*) {drop};; esac')
-    halfway = project.run("perennial", "approve", "night-1", "--by", "Ada")
-    assert halfway.returncode == 1, halfway
-    assert step.endswith("main") or "not everything was pushed" in halfway.stderr, halfway
+    said = project.refused(1, "approve", "night-1", "--by", "Ada")
+    assert step.endswith("main") or "not everything was pushed" in said
     hook(remote_folder, "update", "")
     done = project.perennial("approve", "night-1", "--by", "Ada")
     assert {"state": "approved", "version": "v0.0.2"}.items() <= done.items()
@@ -216,16 +210,12 @@ def test_the_same_answer_completes_one_that_was_pushed_halfway(step: str, projec
 
 @pytest.mark.parametrize("options", [["--by", ""], ["--by", " "], ["--reject"], ["--because", "good"]])
 def test_an_answer_without_a_name_is_refused(options: list[str], project: Project) -> None:
-    refused = project.run("perennial", "approve", "night-1", *options)
-    assert refused.returncode == 2
-    assert "--by NAME says who decides" in refused.stderr
+    assert "--by NAME says who decides" in project.refused(2, "approve", "night-1", *options)
 
 
 @pytest.mark.slow
 def test_promote_asks_for_a_person_and_records_the_name(project: Project) -> None:
-    refused = project.run("perennial", "promote")
-    assert refused.returncode == 2
-    assert "--approve NAME says who" in refused.stderr
+    assert "--approve NAME says who" in project.refused(2, "promote")
     assert project.perennial("promote", "--push", "--approve", "Ada")["version"] == "v0.0.2"
     newest = project.perennial("versions")[0]
     assert newest["decision"]["approved"] == {"by": "Ada", "because": None}

@@ -162,25 +162,20 @@ def test_a_remote_of_another_name_is_named_with_the_setting(world: World) -> Non
     done = world.project.run("perennial", "record", "night-1", "--json")
     assert "git has no remote origin, which record.remote names, only upstream" in done.stderr
     assert "`perennial config --set record.remote=upstream`" in done.stderr
-    refused = world.project.run("perennial", "promote", "--push")
-    assert refused.returncode == 2
-    assert "record.remote=upstream`; nothing was changed" in refused.stderr
+    assert "record.remote=upstream`; nothing was changed" in world.project.refused(2, "promote", "--push")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_a_repository_of_another_user_is_named_with_git_s_remedy(world: World) -> None:
     subprocess.run(["chown", "-R", "12345", str(world.project.folder)], check=True)
-    refused = world.project.run("perennial", "versions")
-    assert refused.returncode == 2, refused.stderr
-    assert "safe.directory" in refused.stderr, refused.stderr
-    assert "git init" not in refused.stderr
+    said = world.project.refused(2, "versions")
+    assert "safe.directory" in said
+    assert "git init" not in said
 
 
 def test_settings_that_git_cannot_read_are_named(world: World) -> None:
     (world.project.home / ".gitconfig").write_text("[user\n")
-    refused = world.project.run("perennial", "versions")
-    assert refused.returncode == 2, refused.stderr
-    assert "bad config line 1" in refused.stderr, refused.stderr
+    assert "bad config line 1" in world.project.refused(2, "versions")
 
 
 @pytest.mark.fast_rows("record")
@@ -190,8 +185,5 @@ def test_without_git_one_line_says_so(command: str, world: World, tmp_path: Path
     (tmp_path / "bin").mkdir()
     for name in ("python", "python3"):
         (tmp_path / "bin" / name).symlink_to(subprocess.check_output(["which", "python3"], text=True).strip())
-    done = world.project.run("perennial", command, *more, PATH=str(tmp_path / "bin"))
-    assert "git is not installed" in done.stderr, done
-    assert done.returncode == 2, done
-    assert "Traceback" not in done.stderr, done
-    assert done.stderr.count("\n") == 1, done
+    said = world.project.refused(2, command, *more, PATH=str(tmp_path / "bin"))
+    assert ("git is not installed" in said, said.count("\n")) == (True, 1)

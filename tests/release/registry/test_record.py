@@ -118,14 +118,12 @@ def test_a_person_s_forced_promotion_is_recorded_and_can_be_published(project: P
     project.data("0.2 bad")
     project.reproduce()
     assert (project.run("perennial", "promote").returncode, project.tags()) == (4, [])
-    publish = ("perennial", "publish", "--to", str(tmp_path / "published"))
-    refused = project.run(*publish)
-    assert refused.returncode == 4
-    assert "`perennial promote --force NAME --because TEXT` makes it champion" in refused.stderr
+    publish = ("publish", "--to", str(tmp_path / "published"))
+    assert "`perennial promote --force NAME --because TEXT` makes it champion" in project.refused(4, *publish)
     project.perennial("promote", "--push", "--force", "Ada", "--because", "the old one is worse")
     (version,) = project.perennial("versions")
     assert version["decision"]["forced"] == {"by": "Ada", "because": "the old one is worse"}
-    project.must(*publish)
+    project.must("perennial", *publish)
     assert (tmp_path / "published/current").resolve().name == "1"
 
 
@@ -138,9 +136,8 @@ def test_a_version_that_was_rolled_back_is_neither_promoted_nor_published_again(
     assert project.perennial("record", "night-3")["outcome"] == "unchanged"
     assert [each["champion"] for each in project.perennial("versions")] == [False, True]
     assert project.run("perennial", "promote").returncode == 4
-    refused = project.run("perennial", "publish", "--to", str(tmp_path / "published"))
-    assert refused.returncode == 4
-    assert "this is the model of v0.0.2, which was rolled back; nothing was published" in refused.stderr
+    said = project.refused(4, "publish", "--to", str(tmp_path / "published"))
+    assert "this is the model of v0.0.2, which was rolled back; nothing was published" in said
     assert project.perennial("rollback", "v0.0.2", "--push")["moved"] is True
     assert project.tags()[:4] == [f"classifier#champion#{n}" for n in range(1, 5)]
 
@@ -177,15 +174,11 @@ def test_nothing_is_recorded_of_code_that_changed_while_the_run_ran(project: Pro
     before = remote_refs(project)
     with (project.folder / "train.py").open("a") as code:
         code.write("# changed\n")
-    refused = project.run("perennial", "record", "night-1")
-    assert refused.returncode == 1
-    assert "train.py" in refused.stderr
+    assert "train.py" in project.refused(1, "record", "night-1")
     project.git("checkout", "-q", "train.py")
     (project.folder / "data.txt").write_text("0.9 later\n")
     project.git("commit", "-qam", "Later")
-    stale = project.run("perennial", "record", "night-1")
-    assert stale.returncode == 1
-    assert "dvc repro" in stale.stderr
+    assert "dvc repro" in project.refused(1, "record", "night-1")
     assert remote_refs(project) == before
 
 
@@ -298,8 +291,7 @@ def test_promote_pushes_only_after_a_yes(project: Project) -> None:
     assert (remote_refs(project), len(project.tags())) == (before, 2)
     url = Path(project.git("remote", "get-url", "origin"))
     hook(url, "pre-receive", "exit 1")
-    refused = project.run("perennial", "promote", "--push")
-    assert (refused.returncode, "or `perennial promote --push`, completes it" in refused.stderr) == (1, True)
+    assert "or `perennial promote --push`, completes it" in project.refused(1, "promote", "--push")
     hook(url, "pre-receive", "")
     pushed = project.perennial("promote", "--push")
     assert {"outcome": "promoted", "version": "v0.0.1", "pushed": True}.items() <= pushed.items()
@@ -345,7 +337,6 @@ def test_parameters_that_change_while_a_run_is_recorded_are_not_committed(projec
     program.chmod(0o755)
     path = f"{program.parent}:{project.environment()['PATH']}"
     before = project.git("for-each-ref")
-    done = project.run("perennial", "record", "night-1", PATH=path)
-    assert done.returncode == 1
-    assert "params.yaml changed while this run was recorded; nothing was recorded" in done.stderr
+    said = project.refused(1, "record", "night-1", PATH=path)
+    assert "params.yaml changed while this run was recorded; nothing was recorded" in said
     assert project.git("for-each-ref") == before

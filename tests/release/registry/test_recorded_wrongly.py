@@ -41,9 +41,8 @@ def reproduced(tmp_path_factory: pytest.TempPathFactory) -> Project:
 )
 def test_no_version_is_made_of_it(project: Project, command: tuple[str, ...]) -> None:
     before = project.git("for-each-ref")
-    done = project.run("perennial", *command)
-    assert done.returncode == 4
-    assert "recorded wrongly: train.seed is 6 in dvc.lock, and the training used 5" in done.stderr
+    said = project.refused(4, *command)
+    assert "recorded wrongly: train.seed is 6 in dvc.lock, and the training used 5" in said
     assert (project.git("for-each-ref"), project.git("ls-remote", "origin", "refs/tags/*")) == (before, "")
 
 
@@ -53,6 +52,6 @@ def test_no_version_is_made_of_a_decision_about_another_champion(tmp_path: Path)
         stream.write(OTHER_CHAMPION)
     project.git("commit", "-qam", "Gate")
     project.reproduce()
-    done = project.run("perennial", "record", "night-1")
-    assert (done.returncode, project.tags()) == (4, [])
-    assert 'version in pins/champion.json is null in dvc.lock, and gate used "v0.0.9"' in done.stderr
+    said = project.refused(4, "record", "night-1")
+    assert 'version in pins/champion.json is null in dvc.lock, and gate used "v0.0.9"' in said
+    assert project.tags() == []

@@ -192,11 +192,10 @@ def test_a_refusal_is_no_race_for_a_person_s_command_either(command: str, world:
         record(project, "night-2")
     hook(world.remote, "pre-receive", "echo 'closed until Monday'; exit 1")
     before = world.refs()
-    refused = project.run("perennial", command, "--push")
-    assert refused.returncode == 1
-    assert "closed until Monday" in refused.stderr
-    assert "first" not in refused.stderr
-    assert "meanwhile" not in refused.stderr
+    said = project.refused(1, command, "--push")
+    assert "closed until Monday" in said
+    assert "first" not in said
+    assert "meanwhile" not in said
     assert world.refs() == before
 
 

@@ -180,6 +180,12 @@ def forget(*arguments: str, code: int = 0) -> dict:
     return json.loads(done.stdout)
 
 
+def said(*arguments: str) -> tuple[int, str]:
+    """The exit code of the command, and what it prints to a person, in one line."""
+    done = CliRunner().invoke(app, ["forget", *arguments, "--because", "asked"])
+    return done.exit_code, " ".join(done.output.split())
+
+
 def photo(content: bytes, name: str = "photo.jpg") -> str:
     Path(name).write_bytes(content)
     return name
@@ -236,9 +242,9 @@ def test_what_cannot_be_searched_is_said(project, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "shallow")
     git("remote", "remove", "origin")  # else the older commits are fetched
     place.put_records(open_store("captured"), DAYS[0], "020000-n1", lines)
-    said = CliRunner().invoke(app, ["forget", photo(PLAIN), "--because", "asked", "--kept", "captured"]).output
-    assert "captured: 1 statistics have no pixels, so only their digests were compared" in said
-    assert "this clone is shallow: older commits were not searched" in said
+    _, output = said(photo(PLAIN), "--kept", "captured")
+    assert "captured: 1 statistics have no pixels, so only their digests were compared" in output
+    assert "this clone is shallow: older commits were not searched" in output
 
 
 def test_a_digest_leads_to_the_image_and_so_to_its_other_forms(store):
@@ -310,8 +316,7 @@ def test_a_labelled_image_and_its_row_leave_the_project_and_git_says_where_it_st
     (there,) = found["git"]
     assert there["path"].startswith("labels/images/")
     assert {"main", "new", "other"} <= set(there["references"])
-    said = CliRunner().invoke(app, ["forget", "photo.jpg", "--because", "asked"]).output
-    assert f"git filter-repo --invert-paths --path {there['path']}" in " ".join(said.split())
+    assert f"git filter-repo --invert-paths --path {there['path']}" in said("photo.jpg")[1]
 
 
 def keep_by_dvc(remote: str):
@@ -401,10 +406,10 @@ def test_versions_that_may_not_be_listed_are_named_and_the_rest_is_freed(project
     bucket.put_bucket_versioning(Bucket=bucket.name, VersioningConfiguration={"Status": "Enabled"})
     keep_by_dvc(f"{bucket.url}/dvc")
     proxy.denies = lambda _method, path, _headers: "versions" in path
-    said = CliRunner().invoke(app, ["forget", photo(PLAIN), "--because", "asked", "--kept", "captured"])
-    assert (said.exit_code, left(), versions(bucket)) == (1, [], ([False] * 3 + [True], 1))
-    assert "DVC's remote may keep some: s3://" in said.output
-    assert "its old versions stay until the bucket's rules end them" in " ".join(said.output.split())
+    code, output = said(photo(PLAIN), "--kept", "captured")
+    assert (code, left(), versions(bucket)) == (1, [], ([False] * 3 + [True], 1))
+    assert "DVC's remote may keep some: s3://" in output
+    assert "its old versions stay until the bucket's rules end them" in output
     proxy.denies = lambda *_: False
     forget(hashlib.sha256(kept_form(PLAIN)).hexdigest())  # DVC has no object of it any more
     assert versions(bucket) == ([False] * 3, 0)
@@ -593,8 +598,7 @@ def test_records_that_were_written_after_their_validation_are_not_passed_over(pr
     pin(found).write()
     download(found)
     convert(found)
-    done = CliRunner().invoke(app, ["forget", photo(PLAIN), "--because", "asked"])
-    assert "none that were validated, so none were searched" in done.output
+    assert "none that were validated, so none were searched" in said(photo(PLAIN))[1]
 
 
 @pytest.mark.slow
@@ -616,19 +620,18 @@ def test_several_images_are_told_apart(project):
     assert len(place.images(store)) == 1
 
 
-def test_a_photo_that_is_found_nowhere_is_an_error_and_is_excluded_all_the_same(project):
+def test_what_is_found_nowhere_is_said_and_excluded_all_the_same(project):
     keep(open_store("captured"), *map(kept_form, OTHERS))
-    found = forget(photo(PLAIN), "--kept", "captured", code=3)
-    assert hashlib.sha256(PLAIN).hexdigest() in Exclusions.read().digests
-    assert found["kept_removed"] == 0
-    said = CliRunner().invoke(app, ["forget", "photo.jpg", "--because", "asked"])
-    assert "photo.jpg: found nowhere, so nothing of it was removed" in " ".join(said.output.split())
-
-
-def test_a_digest_that_is_found_nowhere_is_excluded_and_said(project):
-    said = CliRunner().invoke(app, ["forget", "ab" * 32, "--because", "asked"])
-    assert (said.exit_code, Exclusions.read().digests) == (0, ["ab" * 32])
-    assert f"{'ab' * 32}: found nowhere here" in said.output
+    assert forget(photo(PLAIN), "--kept", "captured", code=3)["kept_removed"] == 0
+    undecoded, digest = photo(b"\0\0\0\x18ftypheic" + b"x" * 99, "photo.heic"), "ab" * 32
+    for image, code, words in (
+        ("photo.jpg", 3, "photo.jpg: found nowhere, so nothing of it was removed"),
+        (undecoded, 3, "photo.heic: not a format that is read here"),
+        (digest, 0, f"{digest}: found nowhere here"),
+    ):
+        found, output = said(image)
+        assert (found, words in output) == (code, True), output
+    assert {digest, hashlib.sha256(PLAIN).hexdigest()} <= set(Exclusions.read().digests)
 
 
 def test_a_place_that_cannot_be_reached_is_an_error_after_the_rest_is_done(project, bucket):
@@ -638,16 +641,7 @@ def test_a_place_that_cannot_be_reached_is_an_error_after_the_rest_is_done(proje
 
 
 def test_a_place_that_does_not_exist_is_refused_before_anything_changes(project):
-    done = CliRunner().invoke(app, ["forget", photo(PLAIN), "--because", "asked", "--kept", "captrued"])
-    assert (done.exit_code, Exclusions.read().digests) == (2, [])
-
-
-def test_a_file_that_no_decoder_here_reads_is_searched_by_its_bytes_and_that_is_said(project):
-    done = CliRunner().invoke(
-        app, ["forget", photo(b"\0\0\0\x18ftypheic" + b"x" * 99, "photo.heic"), "--because", "a"]
-    )
-    assert done.exit_code == 3
-    assert "photo.heic: not a format that is read here" in done.output
+    assert (said(photo(PLAIN), "--kept", "captrued")[0], Exclusions.read().digests) == (2, [])
 
 
 def test_images_of_a_burst_stay(project):
@@ -670,6 +664,5 @@ def test_two_files_of_one_image_are_found_together(project):
 
 def test_a_place_on_a_disk_that_is_not_mounted_is_not_passed_over(project):
     place.note_place(project.paths.work, "captured")
-    done = CliRunner().invoke(app, ["forget", photo(PLAIN), "--because", "asked"])
-    assert done.exit_code == 1
-    assert "captured may keep some: there is no such folder" in " ".join(done.output.split())
+    code, output = said(photo(PLAIN))
+    assert (code, "captured may keep some: there is no such folder" in output) == (1, True)
