@@ -85,12 +85,8 @@ def decide(
         theirs, compared = _against(candidate.predictions, champion, bins=bins)
         validated = champion_rules.validation(candidate, champion, limits)
         new = champion.model != candidate.metrics.model
-        if (
-            new
-            and validated
-            and not validated.check.passed
-            and not champion_rules.traffic_decides(compared, limits)
-        ):
+        by_traffic = champion_rules.traffic_decides(compared, limits)
+        if new and validated and not validated.check.passed and not by_traffic:
             compared = None
         elif new and compared and limits.false_share is not None:
             state = champion_rules.budget(champion)

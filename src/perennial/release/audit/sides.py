@@ -6,7 +6,7 @@ import re
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Self
 
@@ -174,11 +174,9 @@ def object_key(digest: str) -> str:
 
 def _has_digest(file: Path, digest: str) -> bool:
     try:
-        with file.open("rb") as stream:
-            found = hashlib.file_digest(stream, partial(hashlib.md5, usedforsecurity=False))
+        return files.md5(file) == digest[:32]
     except FileNotFoundError:
         return False
-    return found.hexdigest() == digest[:32]
 
 
 class DvcObjects:

@@ -104,9 +104,8 @@ def _read(content: bytes) -> RecordedDigests | None:
         records, model = train.deps[path], next(iter(train.outs.values()))
     except (KeyError, StopIteration):
         return None
-    if (validate := stages.get("validate")) and validate.deps.get(
-        path
-    ) == records:  # its other outputs are files
+    validate = stages.get("validate")
+    if validate and validate.deps.get(path) == records:  # its other outputs are files
         index = next((md5 for md5 in validate.outs.values() if md5.endswith(FOLDER)), None)
     return RecordedDigests(records=records, model=model, index=index)
 

@@ -142,10 +142,10 @@ def changed_source(history: PathHistory, entry: LockedStage, workspace: Workspac
     own = {
         path: md5 for path, md5 in entry.deps.items() if path == named and not history.has_data(commit, path)
     }
-    return differing(workspace, own)
+    return not_as_recorded(workspace, own)
 
 
-def differing(workspace: Workspace, recorded: Mapping[str, str]) -> list[str]:
+def not_as_recorded(workspace: Workspace, recorded: Mapping[str, str]) -> list[str]:
     """The paths of the checkout that are missing or do not have the recorded digest."""
     places = {path: workspace.folder / path for path in recorded}
     return [
@@ -158,5 +158,5 @@ def differing(workspace: Workspace, recorded: Mapping[str, str]) -> list[str]:
 def restore(workspace: Workspace, stage: str, entry: LockedStage) -> None:
     """Restore the recorded outputs of a stage from DVC's remote into the checkout."""
     workspace.dvc("pull", "--force", stage)
-    if others := differing(workspace, entry.outs):
+    if others := not_as_recorded(workspace, entry.outs):
         raise DvcFailed(f"{others[0]} from DVC's remote is not what dvc.lock records")

@@ -3,17 +3,15 @@
 The checkout shares DVC's cache, including the run cache, with this project: equal inputs are not trained twice.
 """
 
-import io
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from perennial.base import documents, files
+from perennial.base import documents
 from perennial.base.config.paths import FIXED
 from perennial.base.dvc import dvc_lock, dvc_program
 from perennial.base.dvc.dvc_lock import LockedStage
@@ -28,7 +26,7 @@ from perennial.reproduce.rebuild.stage_differences import PARAMS, differing_inpu
 from perennial.reproduce.rebuild.workspace import DvcFailed, Workspace, workspace
 from perennial.reproduce.why import chain
 from perennial.reproduce.why.chain import State, Step, Untestable
-from perennial.reproduce.why.differences import Revision, Revisions
+from perennial.reproduce.why.differences import PIPELINE, Revision, Revisions
 from perennial.reproduce.why.effect import Outcome, RecordedScores
 
 log = logging.getLogger(__name__)
@@ -72,9 +70,22 @@ class Mixtures:
                 if stage in other["stages"]:
                     recorded["stages"][stage] = other["stages"][stage]
         if values:
-            write_values(self._work.folder / PARAMS, values)
-        with self._work.lock.open("w", encoding="utf-8") as stream:
-            YAML(typ="safe").dump(recorded, stream)
+            self._set(values)
+        self._write(dvc_lock.FILE.name, recorded)
+
+    def _set(self, values: Mapping[str, object]) -> None:
+        """Set keys such as `train.seed` in the params.yaml, which may be for any version of perennial."""
+        content = self._work.values()
+        for key, value in values.items():
+            section, _, last = key.rpartition(".")
+            if not isinstance(part := dvc_lock.value_at(content, section), dict):
+                raise DataError(f"{PARAMS} has no section {section}")
+            part[last] = value
+        self._write(PARAMS, content)
+
+    def _write(self, name: str, content: object) -> None:
+        with (self._work.folder / name).open("w", encoding="utf-8") as stream:
+            YAML(typ="safe").dump(content, stream)
 
     def _take_back(self, step: Step) -> None:
         """Reset tracked paths to their content before a step."""
@@ -88,12 +99,10 @@ class Mixtures:
 
     def _freeze(self, stages: Sequence[str]) -> None:
         """Freeze stages, so that DVC accepts their outputs whatever code fetched them."""
-        file = self._work.folder / "dvc.yaml"
-        content = documents.parse_yaml(file.read_text(encoding="utf-8"))
+        content = documents.parse_yaml((self._work.folder / PIPELINE).read_text(encoding="utf-8"))
         for stage in stages:
             content["stages"][stage]["frozen"] = True
-        with file.open("w", encoding="utf-8") as stream:
-            YAML(typ="safe").dump(content, stream)
+        self._write(PIPELINE, content)
 
     def _recorded(self) -> dict[str, LockedStage]:
         return dvc_lock.parse(
@@ -108,7 +117,7 @@ class Mixtures:
             is_own = each.kind == "data" and each.what in entry.deps and not self._is_tracked(state, each.what)
             if each.kind not in {"code", "packages"} and not is_own:
                 return False
-        if not rebuild_inputs.differing(self._work, entry.outs):
+        if not rebuild_inputs.not_as_recorded(self._work, entry.outs):
             return True
         try:
             self._work.dvc("checkout", "--force", stage)
@@ -137,20 +146,3 @@ def mixtures(opened: Revisions, revision: Revision, *, keep: bool = False) -> It
     cache = dvc_program.cache_folder(dvc_program.configuration()).resolve()
     with workspace(opened.repository, revision.commit, keep=keep, cache=cache) as work:
         yield Mixtures(opened, work)
-
-
-def write_values(file: Path, values: Mapping[str, object]) -> None:
-    """Set keys such as `train.seed` in a params.yaml of any version of perennial."""
-    yaml = YAML()
-    content = yaml.load(file.read_text(encoding="utf-8"))
-    for key, value in values.items():
-        *sections, last = key.split(".")
-        part = content
-        for section in sections:
-            part = part.get(section) if isinstance(part, dict) else None
-        if not isinstance(part, dict):
-            raise DataError(f"{PARAMS} has no section {'.'.join(sections)}")
-        part[last] = value
-    text = io.StringIO()
-    yaml.dump(content, text)
-    files.write_bytes(file, text.getvalue().encode())
