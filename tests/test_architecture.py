@@ -41,16 +41,16 @@ LINES = {
     "base": 8_949,
     "data": 12_621,
     "model": 12_032,
-    "release": 5_421,
-    "stages": 1_225,
+    "release": 5_337,
+    "stages": 1_226,
     "live": 4_430,
-    "reports": 1_710,
+    "reports": 1_709,
     "orchestration": 5_488,
     "project": 3_918,
-    "reproduce": 2_700,
+    "reproduce": 2_606,
     "cli": 3_326,
 }
-ALL_LINES = 62_413  # of src, tasks and flows
+ALL_LINES = 62_235  # of src, tasks and flows
 # Layers whose functions are imported by their bare name only if no other module has a function of that name.
 OWN_NAMES = ("model", "stages", "reports", "project", "reproduce", "cli")
 # Names for programs that use the package; nothing here does.
