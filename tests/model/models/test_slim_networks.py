@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -26,7 +25,7 @@ SLIM, GRAPHS = (  # by tf-slim itself (slim_reference.py); of networks that it l
 )
 QUICK = ("inception_v2", 96)
 ALL = [
-    pytest.param(case, id="-".join(map(str, case)), marks=() if case == QUICK else pytest.mark.slow)
+    pytest.param(*case, id="-".join(map(str, case)), marks=() if case == QUICK else pytest.mark.slow)
     for name, facts in SLIM.items()
     for case in ((name, each["size"]) for each in facts["computed"])
 ]
@@ -49,40 +48,19 @@ def test_1001_classes_have_slims_parameters(build, name: str) -> None:
         assert build(name, classes=1001).count_params() == SLIM[name]["weights"]["1001"]
 
 
-class Pair(NamedTuple):
-    """One of our networks, with the weights that slim_values makes of the names of its variables."""
-
-    model: keras.Model
-    names: dict[str, str]  # slim's, by our paths
-    facts: dict[str, Any]  # about slim's network
-    computed: dict[str, Any]  # by slim's network at this size
-
-
-@pytest.fixture(scope="module", params=ALL)
-def pair(request, build) -> Pair:
-    name, size = request.param
-    model = build(name, (size, size, 3))
-    names = original_checkpoint.variables(model)
+@pytest.mark.parametrize(("name", "size"), ALL)
+def test_logits_and_variables_those_trained_and_those_with_l2_are_slims(build, name: str, size: int) -> None:
+    model, facts, patterns = build(name, (size, size, 3)), SLIM[name], MODELS[name].decayed
+    names = original_checkpoint.variables(model)  # slim's, by our paths
     for weight in model.weights:
         weight.assign(slim_values.weight(names[weight.path], tuple(weight.shape)))
-    (computed,) = [each for each in SLIM[name]["computed"] if each["size"] == size]
-    return Pair(model, names, SLIM[name], computed)
-
-
-def test_logits_are_slims(pair: Pair) -> None:
-    found = logits(pair.model(slim_values.images(pair.computed["size"]), training=False)).numpy()
-    expected = np.array(pair.computed["logits"])
+    found = logits(model(slim_values.images(size), training=False)).numpy()
+    (expected,) = [np.array(each["logits"]) for each in facts["computed"] if each["size"] == size]
     assert np.abs(found - expected).max() <= 1e-5 * np.abs(expected).max()
-
-
-def test_variables_those_trained_and_those_with_l2_are_slims(pair: Pair) -> None:
-    model, names, facts, patterns = pair.model, pair.names, pair.facts, MODELS[pair.model.name].decayed
     decayed = [path for path in names if any(fnmatchcase(path, pattern) for pattern in patterns)]
-    found = [names.values(), [names[each.path] for each in model.trainable_weights], map(names.get, decayed)]
-    expected = [facts["variables"], facts["trainable"], facts["regularized"]]
-    assert list(map(digest, found)) == expected
-    published = pair.facts["computed"][0]["size"]
-    if pair.computed["size"] == published or pair.model.name.startswith("resnet"):
+    ours = [names.values(), [names[each.path] for each in model.trainable_weights], map(names.get, decayed)]
+    assert list(map(digest, ours)) == [facts["variables"], facts["trainable"], facts["regularized"]]
+    if size == facts["computed"][0]["size"] or name.startswith("resnet"):
         assert model.count_params() == facts["weights"]["10"]
 
 

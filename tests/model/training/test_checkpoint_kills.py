@@ -42,38 +42,26 @@ def work(folder):
 """
 
 
-class Saver:
-    """Saves step 30 into folders that hold steps 10 and 20, under the eyes of strace."""
-
-    def __init__(self, folder):
-        self._folder, self._worker = folder, kills.Worker(SAVE)
-        self.close = self._worker.close
-        save(folder / "before", 10, OLD)
-
-    def whole(self):
-        """A save that nobody disturbs."""
-        return self._worker.whole(self._before("whole"))
-
-    def stopped(self, name, number, how="signal=SIGKILL"):
-        """One that is killed, or refused, at the N-th operation of that name."""
-        kind = how.partition("=")[2]
-        return self._worker.stopped(self._before(f"{kind}-{name}-{number}"), name, number, how)
-
-    def _before(self, name):
-        return shutil.copytree(self._folder / "before", self._folder / name)
+@pytest.fixture(scope="module")
+def worker():
+    """Saves step 30 under the eyes of strace."""
+    worker = kills.Worker(SAVE)
+    yield worker
+    worker.close()
 
 
 @pytest.fixture(scope="module")
-def saver(tmp_path_factory):
-    saver = Saver(tmp_path_factory.mktemp("kills"))
-    yield saver
-    saver.close()
+def before(tmp_path_factory):
+    """Makes folders that hold steps 10 and 20."""
+    folder = tmp_path_factory.mktemp("kills")
+    save(folder / "before", 10, OLD)
+    return lambda name: shutil.copytree(folder / "before", folder / name)
 
 
 @pytest.fixture(scope="module")
-def whole(saver):
+def whole(worker, before):
     """A save that nobody disturbed."""
-    ended = saver.whole()
+    ended = worker.whole(before("whole"))
     assert ended.code == 0
     assert state(ended.folder) == NEW
     return ended
@@ -121,10 +109,10 @@ def test_all_is_on_the_disk_before_it_gets_its_name_and_the_name_before_the_old_
 
 
 @pytest.mark.slow
-def test_a_save_killed_at_any_file_operation_leaves_the_old_or_the_new(saver, operations, caplog):
+def test_a_save_killed_at_any_file_operation_leaves_the_old_or_the_new(worker, before, operations, caplog):
     found = Counter()
     for name, number in chosen(operations):
-        ended = saver.stopped(name, number)
+        ended = worker.stopped(before(f"kill-{name}-{number}"), name, number)
         folder = ended.folder
         assert ended.code == -signal.SIGKILL
         found[state(folder)] += 1
@@ -142,12 +130,14 @@ def test_a_save_killed_at_any_file_operation_leaves_the_old_or_the_new(saver, op
 @pytest.mark.parametrize(
     ("error", "usual"), [("ENOSPC", ("write", 1)), ("EIO", ("fsync", 1)), ("EROFS", ("rename", 1))]
 )
-def test_a_save_that_is_refused_any_file_operation_says_so_and_loses_nothing(saver, operations, error, usual):
+def test_a_save_that_is_refused_any_file_operation_says_so_and_loses_nothing(
+    worker, before, operations, error, usual
+):
     found, removal = Counter(), ("rename", operations["rename"])
     for name, number in chosen(operations):
         if not THOROUGH and (name, number) not in {usual, removal}:
             continue
-        ended = saver.stopped(name, number, f"error={error}")
+        ended = worker.stopped(before(f"{error}-{name}-{number}"), name, number, f"error={error}")
         folder, code = ended.folder, ended.code
         # Not to be able to remove an old one is no reason to stop; 3: not to be able to look what is there.
         assert (code, state(folder)) == (0, NEW) or (code in {1, 3} and str(folder) in ended.message)

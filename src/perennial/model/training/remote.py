@@ -108,8 +108,7 @@ class RemoteRun:
         target = checkpoints.free_name(self.folder, _step(name))
         with files.new_folder(target) as new:
             for file, facts in manifest.files.items():
-                expected: dict[str, Any] = {"size": facts.bytes, "sha256": facts.sha256}
-                self._store.get(f"{name}/{file}", file_below(new, file), **expected)
+                self._store.get(f"{name}/{file}", file_below(new, file), size=facts.bytes, sha256=facts.sha256)
             steps = gzip.decompress((new / HISTORY).read_bytes())
             (new / HISTORY).unlink()
             checkpoints.verified(new)
