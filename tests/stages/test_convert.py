@@ -3,6 +3,9 @@
 import os
 import random
 import resource
+import signal
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -24,6 +27,17 @@ from perennial.stages import convert as stage
 from perennial.stages.convert import convert
 from perennial.stages.download import download
 
+SOURCE = Path(files.__file__).parents[2]
+KILLED_IN_THE_MIDDLE = """
+import resource, signal
+from pathlib import Path
+from perennial.base import config
+from perennial.stages import convert
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))  # larger than a raw file, smaller than a shard
+convert.convert(config.load(Path("params.yaml")))
+"""
 LAST_PIXEL = -21  # before the checksums and the final chunk of a PNG file
 
 
@@ -107,6 +121,16 @@ def test_a_full_disk_in_the_middle_leaves_the_old_records_and_nothing_else(small
     assert len(list(converted.parent.iterdir())) == 2  # with the raw files
     convert(small)
     assert content(converted) == before
+
+
+def test_a_killed_conversion_leaves_the_old_records_and_the_next_one_gives_the_same(small, converted):
+    before, environment = content(converted), {**os.environ, "PYTHONPATH": str(SOURCE)}
+    done = subprocess.run([sys.executable, "-c", KILLED_IN_THE_MIDDLE], env=environment, check=False)
+    assert done.returncode == -signal.SIGXFSZ
+    assert content(converted) == before
+    convert(small)
+    assert content(converted) == before
+    assert len(list(converted.parent.iterdir())) == 2
 
 
 def test_the_raw_files_are_not_touched_and_nothing_unpacked_is_left(small):
