@@ -76,7 +76,7 @@ def test_images_are_kept_with_what_the_model_said(world, store) -> None:
     assert [each.version for each in kept] == [answer["model_version"]] * len(IMAGES)
     for each, row, image in zip(kept, answer["predictions"], IMAGES, strict=True):
         assert each.top[0][1] == pytest.approx(max(row["probabilities"]), abs=1e-5)
-        assert store.get_bytes(place.image_key(each.day, each.sha256, image))[0] == image
+        assert store.get_bytes(place.images(store)[each.sha256])[0] == image
 
 
 def test_a_kept_photo_has_its_pixels_and_nothing_of_its_metadata(world, store) -> None:
@@ -85,7 +85,7 @@ def test_a_kept_photo_has_its_pixels_and_nothing_of_its_metadata(world, store) -
         ask(client, taken)
         wait_until(lambda: counted(client, "kept") == 1)
     (kept,) = place.read(store)
-    content, _ = store.get_bytes(place.image_key(kept.day, kept.sha256, taken))
+    content, _ = store.get_bytes(place.images(store)[kept.sha256])
     wanted = Wanted()
     wanted.add(0, taken)
     assert kept.sha256 in wanted.digests

@@ -16,6 +16,7 @@ from perennial.base.storage.local import LocalStore
 from perennial.live.capture import place
 from perennial.live.capture.place import KeptImage
 from perennial.live.capture.same_image import Wanted
+from perennial.model.export import reference
 
 DAY = "2026-11-27"
 IMAGE, OTHER = encoded(picture(1, 12)), encoded(picture(2, 12), "JPEG")
@@ -53,13 +54,13 @@ def store(request, tmp_path):
 def test_what_was_kept_is_read_again(store) -> None:
     kept = keep(store, DAY, IMAGE, OTHER)
     assert list(place.read(store)) == kept
-    content, _ = store.get_bytes(place.image_key(DAY, kept[1].sha256, OTHER))
+    content, _ = store.get_bytes(place.images(store)[kept[1].sha256])
     assert content == OTHER
 
 
 def statistics(store, day: str, *digests: str) -> list[KeptImage]:
     """Keep statistics as a server does."""
-    features = place.written(np.linspace(-0.088, 0.088, 256, dtype=np.float32))
+    features = reference.packed(np.linspace(-0.088, 0.088, 256, dtype=np.float32))
     other = {"time": f"{day}T02:00:00.000+00:00", "reference": "r", "features": features, "brightness": 127.5}
     records = [record(digest, **other) for digest in digests]
     place.put_records(store, day, f"020000-ab-n{len(records)}", records)

@@ -21,6 +21,7 @@ from perennial.live.capture import place
 from perennial.live.label import branch, label_page, studio
 from perennial.live.label.answers import Answers, Taken
 from perennial.live.label.queue import Choice
+from perennial.model.export import reference
 
 CLASSES = ("cat", "dog")
 IMAGES = [kept.image(number) for number in range(6)]
@@ -51,7 +52,9 @@ def queue(answers):
 
 def test_a_place_with_statistics_alone_has_nothing_to_label(answers, tmp_path):
     store = LocalStore(tmp_path / "statistics")
-    known = replace(kept.record(IMAGES[0]), features=place.written(np.zeros(256, np.float32)), brightness=1.0)
+    known = replace(
+        kept.record(IMAGES[0]), features=reference.packed(np.zeros(256, np.float32)), brightness=1.0
+    )
     place.put_records(store, "2026-11-27", "020000-ab-n1", [known])
     with pytest.raises(ConfigError, match="statistics holds statistics and no images, so there is nothing"):
         answers.draw("statistics", Choice(count=4, bits=2))

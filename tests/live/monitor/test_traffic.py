@@ -51,8 +51,8 @@ class Kept:
                     "time": (moment + timedelta(seconds=60 * self.flushed)).isoformat(timespec="milliseconds"),
                     "model": "pets", "version": "1", "sha256": f"{self.flushed:032}{number:032}",
                     "top": ((test_windows.CLASSES[number % 3], 0.9),), "reason": "random", "probability": 0.1,
-                    "reference": self.mark, "features": place.written(each), "brightness": number * 7 % 256.0,
-                    **changes,
+                    "reference": self.mark, "features": reference.packed(each),
+                    "brightness": number * 7 % 256.0, **changes,
                 }
             )
             for number, each in enumerate(test_windows.features(count, shift).astype(np.float32))
@@ -158,7 +158,7 @@ def written(kept: Kept, name: str, time: datetime, count: int, folder: str = "")
         KeptImage(
             time=(time + timedelta(seconds=number)).isoformat(timespec="milliseconds"),
             sha256=hashlib.sha256(f"{name} {number}".encode()).hexdigest(), top=(("cat", 0.9),), model="pets",
-            version="1", reason="random", probability=0.1, reference=kept.mark, features=place.written(each),
+            version="1", reason="random", probability=0.1, reference=kept.mark, features=reference.packed(each),
             brightness=1.0,
         )
         for number, each in enumerate(features)
@@ -305,7 +305,7 @@ def test_kept_images_are_measured_with_the_champions_export(kept: Kept, forked: 
     expected = reference.load(kept.export).distance(numbers, windows.LEVEL)
     assert of_images.distance == pytest.approx(expected.squared, rel=1e-3)
     statistics = [
-        replace(each, features=place.written(values), brightness=127.0)
+        replace(each, features=reference.packed(values), brightness=127.0)
         for each, values in zip(records, numbers, strict=True)
     ]
     place.put_records(kept.store, day, "000002-ab-n50", statistics)

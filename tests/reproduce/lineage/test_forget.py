@@ -38,6 +38,7 @@ from perennial.live.capture.same_image import Wanted
 from perennial.live.label import answers, branch
 from perennial.live.label.answers import Answers
 from perennial.live.label.queue import Choice
+from perennial.model.export import reference
 from perennial.model.inference import image_inputs
 from perennial.stages.convert import convert
 from perennial.stages.download import download
@@ -215,7 +216,7 @@ def test_a_place_in_a_bucket_or_folder_keeps_nothing_of_any_day(store):
 def test_statistics_are_removed_with_the_record(store, named):
     change_params(Path("params.yaml"), {"dataset.max_side": SIDE})
     digest = hashlib.sha256(kept_form(TURNED, SIDE)).hexdigest()
-    lines = [record(DAYS[0], each, features=place.written(np.zeros(256, np.float32)), brightness=1.0)
+    lines = [record(DAYS[0], each, features=reference.packed(np.zeros(256, np.float32)), brightness=1.0)
              for each in (digest, "0" * 64)]  # fmt: skip
     place.put_records(store, DAYS[0], "020000-n2", lines)
     mine = photo(TURNED)
@@ -230,13 +231,13 @@ def test_statistics_of_an_earlier_limit_are_found_by_its_history(project):
         change_params(Path("params.yaml"), {"dataset.max_side": side})
         git("commit", "-qam", f"Limit {side}")
     lines = [record(DAYS[0], hashlib.sha256(kept_form(PLAIN, SIDE)).hexdigest(), brightness=1.0,
-                    features=place.written(np.zeros(256, np.float32)))]  # fmt: skip
+                    features=reference.packed(np.zeros(256, np.float32)))]  # fmt: skip
     place.put_records(store, DAYS[0], "020000-n1", lines)
     assert forget(photo(PLAIN), "--kept", "captured")["kept_removed"] == 1
 
 
 def test_what_cannot_be_searched_is_said(project, tmp_path, monkeypatch):
-    lines = [record(DAYS[0], "0" * 64, features=place.written(np.zeros(256, np.float32)), brightness=1.0)]
+    lines = [record(DAYS[0], "0" * 64, features=reference.packed(np.zeros(256, np.float32)), brightness=1.0)]
     git("commit", "-q", "--allow-empty", "-m", "More")
     git("clone", "-q", "--depth", "1", Path.cwd().as_uri(), str(tmp_path / "shallow"))
     monkeypatch.chdir(tmp_path / "shallow")

@@ -23,6 +23,7 @@ from perennial.base.storage import Store
 from perennial.data.images import BadImage, Refused, accept
 from perennial.live.capture import place
 from perennial.live.capture.place import TOP, KeptImage, Labels, Reason, Top
+from perennial.model.export import reference
 from perennial.model.inference.image_inputs import ImageSource
 
 if TYPE_CHECKING:  # a process that is forked must not have imported TensorFlow
@@ -252,7 +253,7 @@ class Keeper:
             found = chosen.classifier.statistics([encoded])
             record = replace(
                 self._record(chosen, hashlib.sha256(encoded).hexdigest()),
-                features=place.written(found.features[0]),
+                features=reference.packed(found.features[0]),
                 brightness=round(float(found.brightness[0]), 3),
             )
             self._bytes += STATISTICS_BYTES

@@ -161,11 +161,6 @@ def noted_places(work: Path) -> list[str]:
         return []
 
 
-def written(features: NDArray[np.float32]) -> str:
-    """Features as a record holds them."""
-    return reference.packed(features)
-
-
 def today() -> str:
     """The name of the day's folder."""
     return datetime.now(UTC).date().isoformat()
@@ -174,13 +169,9 @@ def today() -> str:
 def put_image(store: Store, day: str, encoded: bytes) -> str:
     """Write an image without metadata, and return its SHA-256; the same image takes its space once a day."""
     sha256 = hashlib.sha256(encoded).hexdigest()
-    store.put(image_key(day, sha256, encoded), encoded)
+    ending = "jpg" if encoded.startswith(jpeg.START) else "png"
+    store.put(f"{day}/images/{sha256}.{ending}", encoded)
     return sha256
-
-
-def image_key(day: str, sha256: str, encoded: bytes) -> str:
-    """The key of an image in the place."""
-    return f"{day}/images/{sha256}.{'jpg' if encoded.startswith(jpeg.START) else 'png'}"
 
 
 def put_records(store: Store, day: str, name: str, records: Iterable[KeptImage]) -> None:

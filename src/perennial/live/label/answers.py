@@ -13,7 +13,8 @@ import json
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -60,45 +61,36 @@ class Answers:
     def add(self, queued: QueuedImage, name: str, who: str) -> Label:
         """Write an answer; an empty name means none of the classes."""
         label = queued.labelled(name, who, datetime.now(UTC).isoformat(timespec="milliseconds"))
-
-        def change(found: dict[str, Label]) -> None:
+        with self._changed() as found:
             if other := found.get(label.sha256):
                 raise Taken(f"{other.who or 'another page'} labelled this image as {other.class_ or 'none'}")
             found[label.sha256] = label
-
-        self._change(change)
         return label
 
     def undo(self, sha256: str, time: str) -> None:
         """Remove the answer that was given at a time."""
-
-        def change(found: dict[str, Label]) -> None:
+        with self._changed() as found:
             if sha256 not in found or found[sha256].time != time:
                 raise Taken("this answer was changed meanwhile, so it stays as it is")
             del found[sha256]
 
-        self._change(change)
-
     def take(self, labels: Iterable[Label]) -> int:
         """Write answers of another program, in place of earlier ones; returns how many are new or changed."""
         count = 0
-
-        def change(found: dict[str, Label]) -> None:
-            nonlocal count
+        with self._changed() as found:
             for each in labels:
                 before = found.get(each.sha256)
                 if before is None or before.class_ != each.class_:
                     found[each.sha256] = each
                     count += 1
-
-        self._change(change)
         return count
 
-    def _change(self, change: Callable[[dict[str, Label]], None]) -> None:
-        """Change the table as the only process, and return when it is on the disk."""
+    @contextmanager
+    def _changed(self) -> Iterator[dict[str, Label]]:
+        """The answers, to change as the only process; they are on the disk after the block, if it ends well."""
         with files.locked(self.folder):
             found = self.labels()
-            change(found)
+            yield found
             self._write(found)
 
     def _write(self, found: dict[str, Label]) -> None:

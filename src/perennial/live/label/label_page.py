@@ -1,16 +1,13 @@
 """The page that shows one image at a time and takes its label, and its server on this machine."""
 
-import secrets
 import signal
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import jinja2
 import orjson
 import uvicorn
 from fastapi import FastAPI, Request
@@ -19,17 +16,12 @@ from fastapi.responses import Response
 from perennial.base.errors import ConfigError, DataError
 from perennial.data.datasets.readers import labelled
 from perennial.data.images import png
-from perennial.data.validation import html
 from perennial.live.label import queue
 from perennial.live.label.answers import Answers, Taken
 from perennial.live.label.queue import Queue
-from perennial.live.serving.origins import LOOPBACK, Origins
+from perennial.live.serving import web
+from perennial.live.serving.web import LOOPBACK, Origins
 
-PAGE = "page.html.jinja"
-POLICY = (
-    "default-src 'none'; img-src 'self' data:; connect-src 'self'; style-src 'nonce-{nonce}'; "
-    "script-src 'nonce-{nonce}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
 SAFE = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -92,38 +84,36 @@ def _add_guards(app: FastAPI) -> None:
     async def guard(request: Request, call_next: Any) -> Response:
         host = urlsplit(f"//{request.headers.get('host', '')}").hostname
         if host not in LOOPBACK or ORIGINS.refuses(request.method, request.headers):
-            return _json({"error": "this address is for the page of `perennial label` only"}, 403)
-        response: Response = await call_next(request)
+            response = web.as_json({"error": "this address is for the page of `perennial label` only"}, 403)
+        else:
+            response = await call_next(request)
         response.headers.update({name: value for name, value in SAFE.items() if name not in response.headers})
         return response
 
     @app.exception_handler(Taken)
     async def taken(_: Request, error: Exception) -> Response:
-        return _json({"error": str(error)}, 409)
+        return web.as_json({"error": str(error)}, 409)
 
     @app.exception_handler(DataError)
     async def refused(_: Request, error: Exception) -> Response:
-        return _json({"error": str(error)}, 400)
+        return web.as_json({"error": str(error)}, 400)
 
 
 def _add_endpoints(app: FastAPI, labelling: Labelling) -> None:
     @app.get("/")
     def page() -> Response:
-        nonce = secrets.token_urlsafe(16)
-        text = _template().render(nonce=nonce, labelling=labelling)
-        headers = {"Content-Security-Policy": POLICY.format(nonce=nonce)}
-        return Response(text, media_type="text/html", headers=headers)
+        return web.page(Path(__file__).parent, images="'self'", labelling=labelling)
 
     @app.get("/queue")
     def state() -> Response:
-        return _json(labelling.state())
+        return web.as_json(labelling.state())
 
     @app.get("/images/{sha256}")
     def image(sha256: str) -> Response:
         known = sha256 in {each.sha256 for each in labelling.queue.images}
         content = labelling.answers.shown(sha256) if known else None
         if content is None:
-            return _json({"error": "there is no such image"}, 404)
+            return web.as_json({"error": "there is no such image"}, 404)
         kind = "image/png" if content.startswith(png.SIGNATURE) else "image/jpeg"
         kept = {"Cache-Control": "private, max-age=3600, immutable"}  # so that the next one is there at once
         return Response(content, media_type=kind, headers=kept)
@@ -131,13 +121,13 @@ def _add_endpoints(app: FastAPI, labelling: Labelling) -> None:
     @app.post("/answers")
     async def answer(request: Request) -> Response:
         body = await _body(request)
-        return _json(labelling.answer(str(body.get("sha256")), body.get("class")))
+        return web.as_json(labelling.answer(str(body.get("sha256")), body.get("class")))
 
     @app.post("/undo")
     async def undo(request: Request) -> Response:
         body = await _body(request)
         labelling.answers.undo(str(body.get("sha256")), str(body.get("time")))
-        return _json({})
+        return web.as_json({})
 
 
 async def _body(request: Request) -> dict[str, Any]:
@@ -153,15 +143,6 @@ async def _body(request: Request) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise DataError("the request is no JSON object")
     return found
-
-
-@cache
-def _template() -> jinja2.Template:
-    return html.environment(Path(__file__).parent).get_template(PAGE)
-
-
-def _json(value: object, status: int = 200) -> Response:
-    return Response(orjson.dumps(value), status, media_type="application/json", headers=SAFE)
 
 
 def listen(port: int) -> socket.socket:

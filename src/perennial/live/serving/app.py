@@ -2,17 +2,14 @@
 
 import asyncio
 import io
-import secrets
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
-import jinja2
-import orjson
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 from starlette.datastructures import Headers
@@ -21,29 +18,22 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 
 from perennial.base.errors import printable
-from perennial.data.validation import html
-from perennial.live.capture.keeper import Served
-from perennial.live.serving import requests
+from perennial.live.capture.keeper import Keeper, Served
+from perennial.live.serving import requests, web
 from perennial.live.serving.batching import Batcher
-from perennial.live.serving.origins import Origins
 from perennial.live.serving.prometheus import ServingMetrics
 from perennial.live.serving.requests import RequestRefused, ServingLimits, Verb
 from perennial.live.serving.served_version import LoadedVersion
 from perennial.live.serving.shadow import Shadow
+from perennial.live.serving.web import Origins
 
 SMALL_BYTES = 1 << 16  # larger bodies are parsed in a thread
 DISCARDED = 8  # times the limit: how much of a rejected body is read, so that the client receives the reason
 RETRY_S = 1
-NO_OTHERS = Origins()
 LEFT = 499  # nginx's code for a client that closed its connection, in the metrics
 HEALTH = "/health"
 PROBED = ["GET", "HEAD"]  # load balancers may send HEAD
 VERSION_HEADER = "Model-Version"
-PAGE = "page.html.jinja"
-POLICY = (
-    "default-src 'none'; img-src blob: data:; connect-src 'self'; style-src 'nonce-{nonce}'; "
-    "script-src 'nonce-{nonce}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
 SAFE = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -52,21 +42,7 @@ SAFE = [
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-T = TypeVar("T")
 App = Callable[[Message, Receive, Send], Awaitable[None]]
-
-
-class Observer(Protocol):
-    """Gets the images that were answered; never keeps the caller waiting."""
-
-    def start(self, failed: Callable[[Exception], object]) -> None:
-        """Start; an error that must end the server is passed to `failed`."""
-
-    def offer(self, request: Served) -> None:
-        """Take an answered request."""
-
-    def close(self) -> None:
-        """Stop."""
 
 
 class Service:
@@ -80,10 +56,10 @@ class Service:
         name: str,
         limits: ServingLimits,
         current: Callable[[], LoadedVersion | None],
-        rejected: Callable[[], str | None] = lambda: None,
+        rejected: Callable[[], str | None],
     ) -> None:
         self.name, self.limits, self.current, self.rejected = name, limits, current, rejected
-        self.observers: list[Observer] = []
+        self.observers: list[Keeper | Shadow] = []  # of answered images
         self.shadow: Shadow | None = None
         self.metrics = ServingMetrics(lambda: self.batcher.waiting)
         self.batcher = Batcher(limits, self.metrics.batches.observe)
@@ -135,11 +111,9 @@ class Service:
         if file := requests.of_file(self.limits, body, verb):
             return file
         parse = partial(requests.parse, self.limits, body, verb)
-        return parse() if len(body) <= SMALL_BYTES else await self._in_thread(parse)
-
-    async def _in_thread(self, function: Callable[[], T]) -> T:
-        """Run what would keep the other requests waiting."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, function)
+        if len(body) <= SMALL_BYTES:
+            return parse()
+        return await asyncio.get_running_loop().run_in_executor(self._thread, parse)
 
     async def _read(self, request: Request, body: io.BytesIO) -> None:
         """Read a request body, and add it to the total of held bytes."""
@@ -169,7 +143,7 @@ class Service:
             raise refused
 
 
-def build(service: Service, is_full: Callable[[], bool] = lambda: False, origins: Origins = NO_OTHERS) -> App:
+def build(service: Service, is_full: Callable[[], bool], origins: Origins) -> App:
     """Build the application of a service; while `is_full`, only its health is answered."""
     app = FastAPI(title="perennial serve", openapi_url=None)
     if origins.allowed:
@@ -218,7 +192,7 @@ def add_models(app: FastAPI, service: Service) -> None:
     @app.get(f"{model}/metadata")
     async def metadata(name: str, number: str | None = None) -> Response:
         served = service.version(name, number)
-        return _json(
+        return web.as_json(
             {
                 "model_spec": {"name": name, "signature_name": "", "version": served.number},
                 "metadata": {
@@ -238,7 +212,7 @@ def add_models(app: FastAPI, service: Service) -> None:
         why = service.rejected()
         message = f"the gate rejected this model: {why}" if why else ""
         state = {"state": "AVAILABLE", "status": {"error_code": "OK", "error_message": message}}
-        return _json({"model_version_status": [{"version": served.number, **state}]})
+        return web.as_json({"model_version_status": [{"version": served.number, **state}]})
 
 
 def add_people_and_probes(app: FastAPI, service: Service) -> None:
@@ -246,48 +220,30 @@ def add_people_and_probes(app: FastAPI, service: Service) -> None:
 
     @app.api_route("/", methods=PROBED)
     async def page() -> Response:
-        nonce = secrets.token_urlsafe(16)
-        text = _template().render(
-            name=service.name,
-            version=service.current(),
-            rejected=service.rejected(),
-            limits=service.limits,
-            nonce=nonce,
-        )
-        policy = {"Content-Security-Policy": POLICY.format(nonce=nonce)}
-        return Response(text, media_type="text/html", headers=policy)
+        return web.page(Path(__file__).parent, images="blob:", service=service, version=service.current())
 
     @app.api_route(HEALTH, methods=PROBED)
     async def health() -> Response:
-        return _json({"status": "alive"})
+        return web.as_json({"status": "alive"})
 
     @app.api_route("/ready", methods=PROBED)
     async def ready() -> Response:
         served = service.version(service.name)
-        return _json({"status": "ready", "model": service.name, "version": served.number})
+        return web.as_json({"status": "ready", "model": service.name, "version": served.number})
 
     @app.get("/shadow")
     async def shadow() -> Response:
         if service.shadow is None:
             raise RequestRefused(404, "no candidate in the shadow; `perennial serve --shadow PLACE` names one")
-        return _json(service.shadow.snapshot().document(service.shadow.failure))
+        return web.as_json(service.shadow.snapshot().document(service.shadow.failure))
 
     @app.get("/metrics")
     async def metrics() -> Response:
         return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
-@cache
-def _template() -> jinja2.Template:
-    return html.environment(Path(__file__).parent).get_template(PAGE)
-
-
-def _json(value: object, status: int = 200) -> Response:
-    return Response(orjson.dumps(value), status, media_type="application/json")
-
-
 def _error(status: int, reason: str) -> Response:
-    response = _json({"error": reason}, status)
+    response = web.as_json({"error": reason}, status)
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
         response.headers["Retry-After"] = str(RETRY_S)
     return response

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -45,18 +45,6 @@ class LoadedVersion:
     loaded: float  # seconds since 1970
 
 
-class ModelPlace(Protocol):
-    """An origin of model versions."""
-
-    name: str
-
-    def key(self) -> str | None:
-        """Return a cheap identifier of the current version; None if there is none."""
-
-    def folder(self) -> Path:
-        """Return the export of the current version."""
-
-
 class Folder:
     """An export, or a publish folder whose link `current` points to one."""
 
@@ -64,7 +52,7 @@ class Folder:
         self.name, self._path = path, Path(path)
 
     def key(self) -> str | None:
-        """Identify the real folder and the file in it, because a new export replaces the old one by name."""
+        """A cheap identifier of the current version, None without one; a new export may replace one by name."""
         try:
             folder = self.folder()
             status = (folder / GRAPH if (folder / GRAPH).exists() else folder).stat()
@@ -93,7 +81,7 @@ class Bucket:
         return fetch_version.cached(self.name)
 
 
-def place(model: str) -> ModelPlace:
+def place(model: str) -> Folder | Bucket:
     """Return the origin that a path or URL names."""
     return Bucket(model) if is_bucket(model) else Folder(model)
 
@@ -111,7 +99,7 @@ def load_version(folder: Path, budget: PixelBudget) -> LoadedVersion:
     return LoadedVersion(
         number=number,
         classifier=classifier,
-        card=_card(folder / CARD),
+        card=documents.json_object((folder / CARD).read_bytes()) if (folder / CARD).is_file() else {},
         signatures=_signatures(folder / GRAPH),
         loaded=time.time(),
     )
@@ -140,13 +128,6 @@ def _require_recorded(folder: Path) -> None:
             raise DataError(f"{folder} differs from {source}: {name} {state}; {ADVICE}")
 
 
-def _card(file: Path) -> dict[str, Any]:
-    try:
-        return documents.json_object(file.read_bytes())
-    except OSError:  # optional
-        return {}
-
-
 def _signatures(file: Path) -> dict[str, Any]:
     graph = saved_model_pb2.SavedModel.FromString(file.read_bytes()).meta_graphs[0]
     found = graph.signature_def.items()
@@ -162,7 +143,7 @@ class Follower:
 
     def __init__(
         self,
-        place: ModelPlace,
+        place: Folder | Bucket,
         budget: PixelBudget,
         poll_s: float,
         on_load: Callable[[LoadedVersion | None], object],

@@ -29,10 +29,10 @@ from perennial.base.processes import process
 from perennial.base.storage import Store
 from perennial.live.capture.keeper import CaptureLimits, Keeper
 from perennial.live.serving import app
-from perennial.live.serving.origins import Origins
 from perennial.live.serving.requests import ServingLimits
 from perennial.live.serving.served_version import Follower, place
 from perennial.live.serving.shadow import Candidate, Shadow
+from perennial.live.serving.web import Origins
 from perennial.model.inference.image_inputs import PixelBudget
 
 log = logging.getLogger(__name__)

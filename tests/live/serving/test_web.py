@@ -4,7 +4,7 @@ import pytest
 from live.serving.served import MODEL, serving
 from support.raw import encoded, picture
 
-from perennial.live.serving.origins import Origins
+from perennial.live.serving.web import Origins
 
 IMAGE = encoded(picture(1, 12))
 SHOP = "https://shop.example"
