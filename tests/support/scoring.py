@@ -91,7 +91,8 @@ def computed(
     """The metrics of scores, as in metrics.json."""
     correct = probabilities.argmax(axis=1) == scores.labels
     reliability = diagnostics.reliability(probabilities.max(axis=1), correct, bins=chosen.calibration_bins)
-    return metrics.compute(scores, CLASSES, reliability, chosen)
+    found = metrics.of_classes(scores, CLASSES, chosen.confidence_level)
+    return {**found, "loss": scores.loss, "ece": reliability.ece}
 
 
 def configured(records: Path, batch_size: int) -> Config:

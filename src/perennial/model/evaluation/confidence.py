@@ -1,19 +1,22 @@
 """Make confidence mean what it says: a temperature, and a threshold below which the answer is unknown.
 
-Both come from validation examples and hold while images resemble these, for all answers together. Sources:
+Of several labels an image: a threshold for each class, from which on an image has that label. All of them come
+from validation examples and hold while images resemble these, for all answers together. Sources:
 C. Guo et al., On Calibration of Modern Neural Networks, 2017. Y. Geifman and R. El-Yaniv, Selective
 Classification for Deep Neural Networks, 2017. A. Angelopoulos et al., Learn then Test, 2021.
 """
 
 import logging
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from perennial.base.errors import DataError
+from perennial.base.config.release import PrecisionRule
+from perennial.base.errors import DataError, listed
 from perennial.model.evaluation import intervals
 
 log = logging.getLogger(__name__)
@@ -23,6 +26,10 @@ BLOCK = 1 << 20  # logits in double precision at once
 RISK = 0.05  # of a threshold under which more of the answers are wrong than was stated
 # Fixed before any example is seen, as the proof needs; closer together where a network is sure.
 GRID = (*(float(f"{each:.6g}") for each in 1 / (1 + np.exp(-np.arange(14, -7, -0.25)))), 0.0)
+USUAL, NEVER = 0.5, 1.0  # thresholds of a class without examples, and of one that reaches no precision
+BETWEEN = range(4, 10)  # digits of a threshold, the fewest that lie between two probabilities; 9 tell all apart
+NAMED = 5  # classes in a message
+Rule = float | str | PrecisionRule  # `evaluate.threshold`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,3 +137,51 @@ def answered(confidence: NDArray[np.float32], correct: NDArray[np.bool_], thresh
     """Count what becomes of examples under a threshold; without one, none is answered."""
     kept = np.zeros(len(correct), np.bool_) if threshold is None else confidence >= np.float64(threshold)
     return Answered(examples=len(correct), answered=int(kept.sum()), wrong=int((kept & ~correct).sum()))
+
+
+def choose_thresholds(
+    labels: NDArray[np.integer], probabilities: NDArray[np.float32], rule: Rule, names: Sequence[str]
+) -> list[float]:
+    """The threshold of each class, 0..1, by labels of 0 and 1 and probabilities, both [N, classes].
+
+    `f1`: the highest F1, of equal ones with the fewest labels. A precision: the most labels of which that share
+    is right; 1 where no threshold reaches it. The threshold lies in the middle between the least probability
+    that is taken and the greatest that is not. 0.5 for a class that no example has.
+    """
+    if isinstance(rule, float | int):
+        return [float(rule)] * len(names)
+    found = [_of_class(own != 0, p, rule) for own, p in zip(labels.T, probabilities.T, strict=True)]
+    if absent := [name for name, own in zip(names, labels.T, strict=True) if not own.any()]:
+        log.warning("threshold %g for %s: no validation example has this label", USUAL, listed(absent, NAMED))
+    if never := [name for name, each in zip(names, found, strict=True) if each is None]:
+        log.warning("threshold %g for %s: none reaches %s on validation", NEVER, listed(never, NAMED), rule)
+    return [NEVER if each is None else each for each in found]
+
+
+def _of_class(
+    own: NDArray[np.bool_], probabilities: NDArray[np.float32], rule: str | PrecisionRule
+) -> float | None:
+    if not own.any():
+        return USUAL
+    values = np.unique(probabilities)[::-1]
+    taken = len(own) - np.searchsorted(np.sort(probabilities), values)  # examples from each value on
+    hits = int(own.sum()) - np.searchsorted(np.sort(probabilities[own]), values)
+    if isinstance(rule, PrecisionRule):
+        precise = np.flatnonzero(hits / taken >= rule.precision)
+        if not precise.size:
+            return None
+        place = int(precise[-1])
+    else:
+        place = int(np.argmax(2 * hits / (taken + own.sum())))
+    below = values[place + 1] if place + 1 < len(values) else np.float32(0)
+    return _between(values[place], below)
+
+
+def _between(above: np.float32, below: np.float32) -> float:
+    """The middle with few digits, so that the order of sums on several devices does not show."""
+    middle = (float(above) + float(below)) / 2
+    for digits in BETWEEN:
+        found = float(f"{middle:.{digits}g}")
+        if below < np.float32(found) <= above:
+            return found
+    return float(f"{float(above):.9g}")

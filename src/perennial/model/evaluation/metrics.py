@@ -10,55 +10,45 @@ from numpy.typing import NDArray
 from perennial.base.config.release import EvaluateConfig
 from perennial.model.evaluation import average_precision, intervals
 from perennial.model.evaluation import slices as slicing
-from perennial.model.evaluation.diagnostics import Reliability
 from perennial.model.evaluation.predictions import Predictions
 from perennial.model.evaluation.scoring import ExampleScores
-from perennial.model.evaluation.slices import Slices
 from perennial.model.evaluation.split import SplitResult
 
 
 def of_result(result: SplitResult, config: EvaluateConfig) -> dict[str, Any]:
     """Metrics of an evaluated model as JSON values, on the examples that decisions read."""
-    judged, scores, bins = result.predictions.judged(), result.scores, config.calibration_bins
-    calibration = result.reliability(bins)
+    judged, scores, level = result.predictions.judged(), result.scores, config.confidence_level
     if isinstance(scores, ExampleScores):
-        temperature = result.calibration(bins)
-        return compute(scores, judged.classes, calibration, config, judged.slices, temperature)
-    return of_labels(judged, scores.losses, calibration, config)
-
-
-def compute(
-    scores: ExampleScores,
-    names: Sequence[str],
-    calibration: Reliability,
-    config: EvaluateConfig,
-    slices: Sequence[Slices] = (),
-    temperature: Mapping[str, float] | None = None,
-) -> dict[str, object]:
-    """Metrics as JSON values; `temperature`: what `SplitResult.calibration` returns."""
-    correct, level = scores.predicted == scores.labels, config.confidence_level
+        correct, found = scores.predicted == scores.labels, of_classes(scores, judged.classes, level)
+    else:
+        correct, found = judged.right, of_labels(judged, scores.losses, level)
+    ece = {"ece": result.reliability(config.calibration_bins).ece}
     return {
-        **({"slices": slicing.scores(slices, correct, level)} if slices else {}),
-        "accuracy": scores.accuracy,
+        **({"slices": slicing.scores(judged.slices, correct, level)} if judged.slices else {}),
+        **found,
         "loss": scores.loss,
-        "recall_at_5": scores.recall_at_5,
         "examples": scores.examples,
-        "per_class": per_class(scores, names),
-        "calibration": {"ece": calibration.ece, **(temperature or {})},
-        "confidence_level": config.confidence_level,
-        "intervals": scored_intervals(scores, config.confidence_level),
+        "calibration": {**ece, **result.calibration(config.calibration_bins)},
+        "confidence_level": level,
     }
 
 
-def of_labels(
-    predictions: Predictions, losses: NDArray[np.float64], calibration: Reliability, config: EvaluateConfig
-) -> dict[str, Any]:
-    """Metrics of several labels an image as JSON values; `losses`: of each example, [N].
+def of_classes(scores: ExampleScores, names: Sequence[str], level: float) -> dict[str, Any]:
+    """Metrics of one label an image as JSON values, besides the loss."""
+    return {
+        "accuracy": scores.accuracy,
+        "recall_at_5": scores.recall_at_5,
+        "per_class": per_class(scores, names),
+        "intervals": scored_intervals(scores, level),
+    }
 
-    The macro averages are over the classes that have the score; `calibration` is of the probability of labels.
+
+def of_labels(predictions: Predictions, losses: NDArray[np.float64], level: float) -> dict[str, Any]:
+    """Metrics of several labels an image as JSON values, besides the loss; `losses`: of each example, [N].
+
+    The macro averages are over the classes that have the score.
     """
-    labels, probabilities, level = predictions.labels, predictions.probabilities, config.confidence_level
-    exact = predictions.right
+    labels, probabilities, exact = predictions.labels, predictions.probabilities, predictions.right
     classes = _labels_per_class(predictions)
     found = [each["average_precision"] for each in classes.values()]
     f1 = [each["f1"] for each in classes.values() if each["f1"] is not None]
@@ -69,17 +59,12 @@ def of_labels(
         "loss": intervals.mean(losses, math.log(2), level),
     }
     return {
-        **({"slices": slicing.scores(predictions.slices, exact, level)} if predictions.slices else {}),
         "map_macro": average_precision.macro(found),
         "map_micro": average_precision.average_precision(labels.ravel(), probabilities.ravel()) or 0.0,
         "f1_macro": sum(f1) / len(f1) if f1 else 0.0,
         "exact_match": float(exact.mean()),
-        "loss": float(losses.mean()),
-        "examples": len(labels),
         "thresholds": {name: each["threshold"] for name, each in classes.items()},
         "per_class": classes,
-        "calibration": {"ece": calibration.ece},
-        "confidence_level": level,
         "intervals": _intervals(ends),
     }
 

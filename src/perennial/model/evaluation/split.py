@@ -20,7 +20,7 @@ from perennial.data.preprocessing import ImageSpec
 from perennial.data.records import columns, manifest, pipeline
 from perennial.data.records.manifest import Manifest
 from perennial.data.validation import integrity
-from perennial.model.evaluation import confidence, diagnostics, inference, scoring, slices, thresholds
+from perennial.model.evaluation import confidence, diagnostics, inference, scoring, slices
 from perennial.model.evaluation.confidence import Answered
 from perennial.model.evaluation.diagnostics import Reliability
 from perennial.model.evaluation.predictions import Predictions
@@ -235,7 +235,7 @@ def _with_thresholds(
         logits = _logits(config, data, "validation", description, predict)
         scores = cast(MultilabelScores, scoring.score(logits, classes=len(names), examples=part.examples))
         labels, probabilities = scores.labels, scores.probabilities
-    return Confidence(thresholds=thresholds.choose(labels, probabilities, rule, names))
+    return Confidence(thresholds=confidence.choose_thresholds(labels, probabilities, rule, names))
 
 
 def _keep(every: NDArray[np.float32], batches: Iterable[inference.Logits]) -> Iterator[inference.Logits]:
