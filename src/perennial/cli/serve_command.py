@@ -69,8 +69,9 @@ def _serve(  # noqa: PLR0913 - each option is one
         keep=keep and _capture(params, keep, bytes=keep_mb << 20, **kept),
         shadow=shadow and _candidate(shadow, shadow_share, shadow_max_ms),
     )
-    rest = {"poll_s": poll_s, "decision": _decision(params, chosen), "traffic": traffic}
-    server.serve(name or own, chosen, limits, host=host, port=port, **rest)
+    listener, decision = server.listen(host, port), _decision(params, chosen)
+    served = (name or own, chosen, limits, poll_s, listener)
+    server.serve(server.ModelServer(*served, decision=decision, traffic=traffic))
 
 
 def _origins(given: Sequence[str]) -> frozenset[str]:

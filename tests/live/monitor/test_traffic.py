@@ -302,7 +302,8 @@ def test_kept_images_are_measured_with_the_champions_export(kept: Kept, forked: 
     ]  # fmt: skip
     place.put_records(kept.store, day, "000001-ab", records)
     (of_images,) = kept.seen().windows
-    expected = reference.load(kept.export).distance(numbers, windows.LEVEL)
+    known = reference.unpacked(reference.load(kept.export).features)
+    expected = reference.distance(numbers, known, windows.LEVEL)
     assert of_images.distance == pytest.approx(expected.squared, rel=1e-3)
     statistics = [
         replace(each, features=reference.packed(values), brightness=127.0)

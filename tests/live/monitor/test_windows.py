@@ -5,7 +5,7 @@ import pytest
 
 from perennial.data.images import BRIGHTNESS_BINS
 from perennial.live.monitor import windows
-from perennial.live.monitor.windows import Alarm, Content, Window
+from perennial.live.monitor.windows import Content, Window, alarm_since
 from perennial.model.export import reference as references
 from perennial.model.export.reference import FEATURES, Reference
 
@@ -92,4 +92,4 @@ def kinds(fewer) -> dict[bool, Window]:
 )
 def test_an_alarm_is_two_of_the_last_three_windows(kinds, drifted: str, since: int | None) -> None:
     given = [Window(**{**vars(kinds[each == "1"]), "end": str(number)}) for number, each in enumerate(drifted)]
-    assert Alarm.after(given).since == (None if since is None else str(since))
+    assert alarm_since(given) == (None if since is None else str(since))

@@ -211,26 +211,17 @@ def test_metrics_count_requests_images_and_versions(world, published) -> None:
     assert sum(classes) == len(IMAGES)
 
 
-def test_a_signal_lets_requests_be_answered_and_ends(world, monkeypatch) -> None:
-    listener = listen("127.0.0.1", 0)
-    address = url(listener)
-    listener.close()
-    servers: list[ModelServer] = []
-    create = ModelServer.__init__
-    monkeypatch.setattr(
-        ModelServer,
-        "__init__",
-        lambda self, *given, **named: (create(self, *given, **named), servers.append(self))[0],
-    )
-    answers: list[httpx.Response] = []
+def test_a_signal_lets_requests_be_answered_and_ends(world) -> None:
+    server = ModelServer("pets", str(world.folder), ServingLimits(), 1, listen("127.0.0.1", 0))
+    address, answers = url(server.listener), list[httpx.Response]()
 
     def ask() -> None:
         with httpx.Client(base_url=address, timeout=60) as client:
-            while not servers or client_status(client) != 200:
+            while client_status(client) != 200:
                 time.sleep(0.01)
-            with ThreadPoolExecutor(1) as pool, servers[0].budget.reserve(10**9):
+            with ThreadPoolExecutor(1) as pool, server.budget.reserve(10**9):
                 waiting = pool.submit(client.post, PREDICT, json={"instances": [b64(IMAGES[0])]})
-                while not servers[0].service.metrics.batches._sum.get():
+                while not server.service.metrics.batches._sum.get():
                     time.sleep(0.005)
                 os.kill(os.getpid(), signal.SIGTERM)
                 while client_status(client) == 200:  # until no connection is accepted any more
@@ -239,8 +230,7 @@ def test_a_signal_lets_requests_be_answered_and_ends(world, monkeypatch) -> None
 
     asking = threading.Thread(target=ask)
     asking.start()
-    port = httpx.URL(address).port
-    serve("pets", str(world.folder), ServingLimits(), host="127.0.0.1", port=port, poll_s=1)
+    serve(server)
     asking.join()
     assert [answer.status_code for answer in answers] == [200]
 

@@ -62,7 +62,7 @@ def test_equal_images_have_not_drifted() -> None:
 
 def test_a_window_that_moved_is_beyond_the_threshold() -> None:
     random = np.random.default_rng(0)
-    found = of(drawn(random, 1000)).distance(drawn(random, 200, shift=0.7), 0.001)
+    found = reference.distance(drawn(random, 200, shift=0.7), drawn(random, 1000), 0.001)
     assert found.squared > found.threshold
     assert found.p_value == 1 / 10_000  # the least that so many permutations can say
 

@@ -95,8 +95,8 @@ def decide(config: MonitorConfig, seen: Seen) -> RetrainDecision:
     elif seen.tried and not by_age_alone:
         why = f"run {seen.tried} has trained on this and was not promoted; {why}"
     else:
-        key = _age_key(config, seen) if by_age_alone else _data_key(seen)
-        return RetrainDecision(retrain=True, reason=why, key=key, rules=rules)
+        limit_days = config.max_age_days if by_age_alone else None
+        return RetrainDecision(retrain=True, reason=why, key=_key(seen, limit_days), rules=rules)
     return RetrainDecision(retrain=False, reason=why, key=None, rules=rules)
 
 
@@ -136,20 +136,14 @@ def _source(seen: Seen) -> str:
     return f"{held}; {what} was trained on {before.objects:,} objects, {before.bytes:,} bytes{other}"
 
 
-def _data_key(seen: Seen) -> str:
-    """A key for the champion and the objects of the source, from which a retraining starts."""
-    now = seen.source.now
-    mark = (seen.champion.commit if seen.champion else "none")[:MARK_LENGTH]
-    objects = ((now and now.listing_sha256) or "none")[:MARK_LENGTH]
-    return f"monitor/{seen.pipeline}/{mark}/{objects}"
-
-
-def _age_key(config: MonitorConfig, seen: Seen) -> str:
-    """A key for the champion that changes each time its age grows by the limit."""
-    if seen.champion is None or config.max_age_days is None:
-        raise ValueError("no champion and no limit of its age")
-    periods = int(seen.champion.age_days // config.max_age_days)
-    return f"monitor/{seen.pipeline}/{seen.champion.commit[:MARK_LENGTH]}/age-{periods}"
+def _key(seen: Seen, limit_days: float | None) -> str:
+    """A key for the champion and the objects of the source, or for each time that its age grew by a limit."""
+    champion, now = seen.champion, seen.source.now
+    if champion and limit_days is not None:
+        what = f"age-{int(champion.age_days // limit_days)}"
+    else:
+        what = ((now and now.listing_sha256) or "none")[:MARK_LENGTH]
+    return f"monitor/{seen.pipeline}/{(champion.commit if champion else 'none')[:MARK_LENGTH]}/{what}"
 
 
 def look(config: Config, now: datetime | None = None) -> Seen:

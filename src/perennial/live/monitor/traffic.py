@@ -9,7 +9,6 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -28,7 +27,7 @@ from perennial.base.storage import Missing, Store
 from perennial.data.sources.pin import copies_folder
 from perennial.live.capture import place
 from perennial.live.capture.place import KeptImage
-from perennial.live.monitor.windows import ENOUGH, OF_LAST, Alarm, Content, Window, compare
+from perennial.live.monitor.windows import ENOUGH, OF_LAST, Content, Window, alarm_since, compare
 from perennial.model.export import reference as references
 from perennial.model.export.reference import Reference
 from perennial.model.export_layout import REFERENCE
@@ -144,14 +143,6 @@ def _reference(version: Version, folder: Path) -> Path:
     return found
 
 
-@contextmanager
-def scratch_folder(config: Config) -> Iterator[Path]:
-    """A temporary folder in the work folder; `forget` removes those that a killed monitor left."""
-    config.paths.work.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=config.paths.work, prefix="monitor-") as folder:
-        yield Path(folder)
-
-
 class _Place:
     """A place, and what is compared with it."""
 
@@ -179,7 +170,7 @@ class _Place:
             )
             files.make_folder(self._file.parent)
             files.write_json(self._file, known.model_dump(mode="json"))
-        since = Alarm.after(windows).since
+        since = alarm_since(windows)
         return replace(
             empty, windows=windows, waiting=waiting, alarm=since, key=since and f"{self._mark}/{since}",
             damaged=str(self._damaged) if self._damaged.count else None,
@@ -233,8 +224,11 @@ class _Place:
 
     def _compared(self, windows: Sequence[Sequence[Record]]) -> list[Window]:
         """Compare windows with the reference; images are fetched and measured together, in one process."""
-        with scratch_folder(self._config) as folder:
-            measured = self._measured([each for window in windows for each in window], folder)
+        work = self._config.paths.work
+        work.mkdir(parents=True, exist_ok=True)
+        # `forget` removes what a killed monitor left.
+        with tempfile.TemporaryDirectory(dir=work, prefix="monitor-") as folder:
+            measured = self._measured([each for window in windows for each in window], Path(folder))
         found = []
         for window in windows:
             known = [each for each in window if each.image.features or each.image.sha256 in measured]

@@ -11,6 +11,7 @@ from scipy.special import chdtrc, kolmogorov
 
 from perennial.data.images import BRIGHTNESS_BINS
 from perennial.data.validation import drift
+from perennial.model.export import reference as references
 from perennial.model.export.reference import Reference
 
 LEVEL = 0.001  # probability of a window beyond its threshold, if nothing has changed
@@ -68,7 +69,7 @@ class Window:
 def compare(content: Content, reference: Reference) -> Window:
     """Compare a window with the reference."""
     images = len(content.features)
-    found = reference.distance(content.features, LEVEL)
+    found = references.distance(content.features, references.unpacked(reference.features), LEVEL)
     counts = {name: content.classes.count(name) for name in {*reference.classes, *content.classes}}
     largest = drift.labels(counts, reference.classes)
     name = str(largest.where)
@@ -115,25 +116,13 @@ def _chi_square(counts: Mapping[str, int], before: Mapping[str, int]) -> float:
     return float(chdtrc(len(table) - 1, ((found - expected) ** 2 / expected).sum()))
 
 
-@dataclass
-class Alarm:
-    """Whether the last windows are an alarm, and since which one."""
-
-    drifted: deque[bool]  # of the last windows
-    since: str | None = None  # end of the window that raised it; None: no alarm
-
-    @classmethod
-    def after(cls, windows: Iterable[Window]) -> "Alarm":
-        """The state after windows, in order."""
-        found = cls(deque(maxlen=OF_LAST))
-        for window in windows:
-            found.add(window)
-        return found
-
-    def add(self, window: Window) -> None:
-        """Take the next window."""
-        self.drifted.append(window.drifted)
-        if sum(self.drifted) < ENOUGH:
-            self.since = None
-        elif self.since is None:
-            self.since = window.end
+def alarm_since(windows: Iterable[Window]) -> str | None:
+    """The end of the window, in order, that raised an alarm which lasts; None: no alarm."""
+    drifted, since = deque[bool](maxlen=OF_LAST), None
+    for window in windows:
+        drifted.append(window.drifted)
+        if sum(drifted) < ENOUGH:
+            since = None
+        elif since is None:
+            since = window.end
+    return since

@@ -34,9 +34,11 @@ class ServingMetrics:
         self._bad = counter("perennial_bad_images", "Rejected images.")
         self._unknown = counter("perennial_unknown_images", "Images answered with `unknown`.")
         text = "Images chosen to be kept, by what became of them."
-        self._kept = counter("perennial_kept_images", text, ("result",))
+        kept = counter("perennial_kept_images", text, ("result",))
+        self.kept = lambda result: kept.labels(result).inc()
         text = "Images drawn for the candidate in the shadow, by what became of them."
-        self._shadow = counter("perennial_shadow_images", text, ("result",))
+        shadowed = counter("perennial_shadow_images", text, ("result",))
+        self.shadowed = lambda result: shadowed.labels(result).inc()
         self._loads = counter("perennial_model_loads", "Loaded and refused versions.", ("result",))
         self._model = gauge("perennial_model_info", "The served version.", ("version", "architecture"))
         self._loaded = gauge("perennial_model_loaded_timestamp_seconds", "When the served version was loaded.")
@@ -50,14 +52,6 @@ class ServingMetrics:
             self._model.clear()
             self._model.labels(version.number, str(version.card.get("architecture", ""))).set(1)
             self._loaded.set(version.loaded)
-
-    def kept(self, result: str) -> None:
-        """Count an image that was chosen to be kept."""
-        self._kept.labels(result).inc()
-
-    def shadowed(self, result: str) -> None:
-        """Count an image that was drawn for the candidate in the shadow."""
-        self._shadow.labels(result).inc()
 
     def predicted(
         self, outputs: Sequence[Output], classes: Sequence[str], answers: Sequence[Answer] | None

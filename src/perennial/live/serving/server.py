@@ -71,7 +71,7 @@ class ModelServer:
     ) -> None:
         self.error: Exception | None = None
         self.idle = True  # after `run`: no thread is still running TensorFlow
-        self._listener = listener
+        self.listener = listener
         self.service = app.Service(name, limits, lambda: self.follower.current, lambda: self.follower.rejected)
         metrics = self.service.metrics
         keeper = Keeper(*traffic.keep, name, metrics.kept) if traffic.keep else None
@@ -105,7 +105,7 @@ class ModelServer:
         for observer in self.service.observers:
             observer.start(self._fail)
         try:
-            self._uvicorn.run([self._listener])
+            self._uvicorn.run([self.listener])
         finally:
             for observer in reversed(self.service.observers):
                 observer.close()
@@ -153,23 +153,11 @@ def url(listener: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 
 
-def serve(
-    name: str,
-    model: str,
-    limits: ServingLimits,
-    *,
-    host: str,
-    port: int,
-    poll_s: float,
-    decision: Path | None = None,
-    traffic: Traffic = ANSWER,
-) -> None:
+def serve(server: ModelServer) -> None:
     """Serve until SIGTERM or SIGINT, then answer pending requests; a second signal ends at once."""
-    listener = listen(host, port)
     _allow_files(2 * CONNECTIONS + OTHER_FILES)
     sys.setswitchinterval(SWITCH_S)
-    server = ModelServer(name, model, limits, poll_s, listener, decision=decision, traffic=traffic)
-    log.info("listening on %s; loading the model; Ctrl-C stops the server", url(listener))
+    log.info("listening on %s; loading the model; Ctrl-C stops the server", url(server.listener))
     with _signals(server.stop):
         server.run()
     log.info("stopped")

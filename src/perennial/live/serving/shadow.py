@@ -101,22 +101,20 @@ class Comparison:
 
     def document(self, failure: str) -> dict[str, Any]:
         """The comparison as JSON; shares and times are null without images."""
-        images = self.images
-        per_image = [total / images if images else None for total in self.confidence]
-        times = (
-            [round(1000 * each, 2) for each in np.quantile(self.seconds, (0.5, 0.95)).tolist()]
-            if images
-            else [None] * 2
-        )
+        agreement: dict[str, float] | None = None
+        per_image: Sequence[float | None] = (None, None)
+        times: Sequence[float | None] = (None, None)
+        if images := self.images:
+            agreement = dict(zip(INTERVAL, (self.agreed / images, *wilson(self.agreed, images)), strict=True))
+            per_image = [total / images for total in self.confidence]
+            times = [round(1000 * each, 2) for each in np.quantile(self.seconds, (0.5, 0.95)).tolist()]
         pairs = sorted(self.pairs.items(), key=lambda each: (-each[1], each[0]))
         return {
             "served": self.served,
             "candidate": self.candidate,
             "images": images,
             "agreed": self.agreed,
-            "agreement": dict(zip(INTERVAL, (self.agreed / images, *wilson(self.agreed, images)), strict=True))
-            if images
-            else None,
+            "agreement": agreement,
             "confidence": dict(zip(("served", "candidate"), per_image, strict=True)),
             "milliseconds": dict(zip(("median", "p95"), times, strict=True)),
             "errors": self.errors,

@@ -205,18 +205,19 @@ def correct(candidate: Predictions, champion: Champion) -> Sides:
 def _right(candidate: Predictions, champion: Champion) -> NDArray[np.bool_]:
     """Whether the champion is right on each example of the split."""
     if candidate.multilabel:
-        return predictions.right(aligned(champion.predicted, candidate, champion), candidate.split_labels)
+        answers = aligned(champion.predicted, champion.classes, candidate.classes)
+        return predictions.right(answers, candidate.split_labels)
     index = {name: number for number, name in enumerate(candidate.classes)}
     names = np.array([index.get(name, -1) for name in champion.classes], np.int64)
     return predictions.right(names[champion.predicted], candidate.split_labels)
 
 
-def aligned(values: NDArray[Any], candidate: Predictions, champion: Champion) -> NDArray[Any]:
-    """Values of the champion, [N, classes], in the order of the candidate's classes; 0 for new classes."""
-    found = np.zeros((len(values), len(candidate.classes)), values.dtype)
-    for number, name in enumerate(candidate.classes):
-        if name in champion.classes:
-            found[:, number] = values[:, champion.classes.index(name)]
+def aligned(values: NDArray[Any], theirs: Sequence[str], ours: Sequence[str]) -> NDArray[Any]:
+    """Values of classes, [N, classes], in the order of other ones; 0 for new classes."""
+    found = np.zeros((len(values), len(ours)), values.dtype)
+    for number, name in enumerate(ours):
+        if name in theirs:
+            found[:, number] = values[:, theirs.index(name)]
     return found
 
 

@@ -56,7 +56,7 @@ def scores(labels: NDArray[np.int8], probabilities: NDArray[np.float32], *, bins
     )
 
 
-def macro(labels: NDArray[np.int8], probabilities: NDArray[np.float32]) -> float:
+def macro(labels: NDArray[np.integer], probabilities: NDArray[np.float32]) -> float:
     """The macro mean average precision, 0..1."""
     return average_precision.macro(average_precision.per_class(labels, probabilities))
 
@@ -85,7 +85,8 @@ def compare(candidate: Predictions, champion: Champion) -> Comparison:
 
 def probabilities(candidate: Predictions, champion: Champion) -> NDArray[np.float32]:
     """The champion's probabilities of the candidate's examples and classes."""
-    found = comparison.aligned(cast(NDArray[np.float32], champion.probabilities), candidate, champion)
+    values = cast(NDArray[np.float32], champion.probabilities)
+    found = comparison.aligned(values, champion.classes, candidate.classes)
     return cast(NDArray[np.float32], found[candidate.numbers])
 
 
@@ -95,7 +96,8 @@ def _classes(
     """The classes that have examples."""
     labels, ours = candidate.labels[rows], candidate.probabilities[rows]
     theirs = probabilities(candidate, champion)[rows]
-    answers = comparison.aligned(champion.predicted, candidate, champion)[candidate.numbers][rows]
+    answers = comparison.aligned(champion.predicted, champion.classes, candidate.classes)
+    answers = answers[candidate.numbers][rows]
     right, known = candidate.predicted[rows] & labels, answers & labels
     won, lost = (right > known).sum(axis=0), (known > right).sum(axis=0)
     # Enough for a p-value of 0.025 after the correction for the number of classes.

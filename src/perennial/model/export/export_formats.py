@@ -105,18 +105,17 @@ def _operations(pixels: ImageSpec) -> set[str]:
     return {node.op for node in (*graph.node, *inner)}
 
 
-def _pruned(graph: GraphDef) -> Any:
-    """Wrap a frozen graph as a function from images to its two results by name."""
+def _pruned(graph: GraphDef, image: str, results: Sequence[str]) -> Any:
+    """Wrap a frozen graph as a function from one of its nodes to its results by name."""
     function = tf.compat.v1.wrap_function(lambda: tf.graph_util.import_graph_def(graph, name=""), [])
-    names = graphs.results(graph)
-    image, *outputs = (function.graph.get_tensor_by_name(f"{name}:0") for name in (IMAGE, *names))
-    return function.prune(image, dict(zip(names, outputs, strict=True)))
+    taken, *outputs = (function.graph.get_tensor_by_name(f"{name}:0") for name in (image, *results))
+    return function.prune(taken, dict(zip(results, outputs, strict=True)))
 
 
 def _load_graph(file: Path) -> Predict:
     content, graph = file.read_bytes(), GraphDef()
     text_format.Parse(content, graph) if file.suffix == ".pbtxt" else graph.ParseFromString(content)
-    pruned = _pruned(graph)
+    pruned = _pruned(graph, IMAGE, graphs.results(graph))
 
     return lambda images: saved_model.by_name(pruned(tf.constant(images, pruned.inputs[0].dtype)))
 
@@ -124,14 +123,12 @@ def _load_graph(file: Path) -> Predict:
 def _load_slim_graph(file: Path) -> Predict:
     """Load the network alone, and preprocess the images outside of it."""
     found = description(file.parents[1])
-    graph = GraphDef.FromString(file.read_bytes())
-    function = tf.compat.v1.wrap_function(lambda: tf.graph_util.import_graph_def(graph, name=""), [])
-    ends = [f"{name}:0" for name in (graphs.INPUT, graphs.output_node(found.name))]
-    network = function.prune(*map(function.graph.get_tensor_by_name, ends))
+    node = graphs.output_node(found.name)
+    network = _pruned(GraphDef.FromString(file.read_bytes()), graphs.INPUT, [node])
     thresholds, logits = found.confidence.thresholds, found.name in graphs.LOGITS
 
     def predict(images: Any) -> Outputs:
-        result = network(found.pixels.evaluation(tf.constant(images)))
+        result = network(found.pixels.evaluation(tf.constant(images)))[node]
         probabilities = (tasks.activation(found.task)(result) if logits else result).numpy()
         if thresholds is None:
             return tf.argmax(result, axis=-1).numpy(), probabilities
@@ -141,7 +138,7 @@ def _load_slim_graph(file: Path) -> Predict:
 
 
 def _to_tflite(precision: Precision, graph: Any, representative: Representative) -> bytes:
-    pruned, module = _pruned(graph), tf.Module()
+    pruned, module = _pruned(graph, IMAGE, graphs.results(graph)), tf.Module()
     spec = tf.TensorSpec(pruned.inputs[0].shape, pruned.inputs[0].dtype, name=IMAGE)
     module.answer = tf.function(lambda image: pruned(image), [spec], autograph=False)  # noqa: PLW0108 - pruned has no name
     converter = tf.lite.TFLiteConverter.from_concrete_functions([module.answer.get_concrete_function()], module)

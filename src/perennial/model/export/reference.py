@@ -88,13 +88,9 @@ class Reference(JsonFile):
     classes: dict[str, int]  # images by predicted class
     brightness: Bins  # images by mean brightness
 
-    def distance(self, window: Features, level: float) -> Distance:
-        """Compare a window with the reference; the same arguments give the same numbers."""
-        return distance(window, unpacked(self.features), level)
-
 
 def distance(window: Features, reference: Features, level: float) -> Distance:
-    """Compare the features of a window with those of a reference by a permutation test."""
+    """Compare features by a permutation test; equal arguments give equal numbers."""
     rows = np.concatenate((np.asarray(window).astype(HALF), np.asarray(reference).astype(HALF)))
     centred = rows - rows.mean(axis=0, dtype=np.float64)
     scaled = _in_units(centred)

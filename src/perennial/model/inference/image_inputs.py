@@ -266,12 +266,7 @@ def to_encoded(content: bytes, budget: PixelBudget, transparency: Transparency =
 def to_decodable(content: bytes, budget: PixelBudget, transparency: Transparency = "drop") -> bytes:
     """Convert to PNG or JPEG for the model, and decode once to find damage."""
     # Check the size and reserve memory before any decoder allocates pixels.
-    with budget.reserve(pixels(content)):
-        return _decodable(content, transparency)
-
-
-def _decodable(content: bytes, transparency: Transparency) -> bytes:
-    with _pillow:
+    with budget.reserve(pixels(content)), _pillow:
         accepted = accept.accepted(content, "", transparency)
     if isinstance(accepted, BadImage):
         raise Refused(accepted.reason)

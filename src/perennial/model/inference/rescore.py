@@ -13,7 +13,7 @@ from perennial.base.devices import devices
 from perennial.base.errors import DataError, QualityError
 from perennial.data.images import BadImage
 from perennial.data.records import manifest, pipeline
-from perennial.model.evaluation import average_precision
+from perennial.model.evaluation import average_precision, comparison
 from perennial.model.export import loading
 from perennial.model.export_layout import DESCRIPTION
 from perennial.model.inference import image_inputs
@@ -58,22 +58,12 @@ def main(job: dict[str, Any]) -> None:
         answers = probabilities >= np.array(description["confidence"]["thresholds"], np.float32)
         predicted, p, p_true = answers.astype(np.int8), p[:0], p_true[:0]
     more: dict[str, Any] = {"probabilities": probabilities} if by_label else {}
-    if validates:
-        more["validation"] = (
-            _map(records, labels, probabilities, classes) if by_label else (predicted == labels).mean()
-        )
+    if validates and by_label:
+        known = comparison.aligned(probabilities, classes, manifest.load(records).classes)
+        more["validation"] = average_precision.macro(average_precision.per_class(labels, known))
+    elif validates:
+        more["validation"] = (predicted == labels).mean()
     np.savez(job["to"], predicted=predicted, p=p, p_true=p_true, **more)
-
-
-def _map(
-    records: Path, labels: NDArray[Any], probabilities: NDArray[np.float32], classes: Sequence[str]
-) -> float:
-    """The macro mean average precision; a class that the model does not know has a probability of 0."""
-    known, aligned = manifest.load(records).classes, np.zeros(labels.shape, np.float32)
-    for number, name in enumerate(classes):
-        if name in known:
-            aligned[:, known.index(name)] = probabilities[:, number]
-    return average_precision.macro(average_precision.per_class(labels, aligned))
 
 
 def _split(
