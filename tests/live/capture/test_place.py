@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from support.kept import DAY, record
 from support.raw import encoded, picture
 
 from perennial.base.errors import ConfigError
@@ -18,17 +19,7 @@ from perennial.live.capture.place import KeptImage
 from perennial.live.capture.same_image import Wanted
 from perennial.model.export import reference
 
-DAY = "2026-11-27"
 IMAGE, OTHER = encoded(picture(1, 12)), encoded(picture(2, 12), "JPEG")
-
-
-def record(sha256: str = "0" * 64, **fields: object) -> KeptImage:
-    """A record of an image."""
-    values = {
-        "time": f"{DAY}T02:00:00.000+00:00", "model": "pets", "version": "7", "sha256": sha256,
-        "top": (("cat", 0.75), ("dog", 0.25)), "reason": "random", "probability": 0.01, **fields,
-    }  # fmt: skip
-    return KeptImage(**values)  # type: ignore[arg-type]
 
 
 def written(features: list[float]) -> str:
@@ -39,7 +30,7 @@ def written(features: list[float]) -> str:
 def keep(store, day: str, *images: bytes) -> list[KeptImage]:
     """Keep images as a server does."""
     other = {"time": f"{day}T02:00:00.000+00:00", "candidate": "8", "candidate_top": (("dog", 0.5),)}
-    records = [record(place.put_image(store, day, image), **other) for image in images]
+    records = [record(sha256=place.put_image(store, day, image), **other) for image in images]
     place.put_records(store, day, f"020000-{len(images)}", records)
     return records
 
@@ -62,7 +53,7 @@ def statistics(store, day: str, *digests: str) -> list[KeptImage]:
     """Keep statistics as a server does."""
     features = reference.packed(np.linspace(-0.088, 0.088, 256, dtype=np.float32))
     other = {"time": f"{day}T02:00:00.000+00:00", "reference": "r", "features": features, "brightness": 127.5}
-    records = [record(digest, **other) for digest in digests]
+    records = [record(sha256=digest, **other) for digest in digests]
     place.put_records(store, day, f"020000-ab-n{len(records)}", records)
     return records
 
@@ -171,10 +162,7 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path) -> None:
 
 
 def test_a_record_belongs_to_its_day_of_utc() -> None:
-    kept = KeptImage(
-        time=f"{DAY}T23:59:59.999+00:00", model="", version="", sha256="", top=(), reason="", probability=1
-    )
-    assert kept.day == DAY
+    assert record(time=f"{DAY}T23:59:59.999+00:00").day == DAY
 
 
 def test_servers_that_start_at_once_are_all_remembered(tmp_path) -> None:

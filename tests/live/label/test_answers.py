@@ -9,8 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fastapi.testclient import TestClient
-from live.label import kept
-from support import checkout
+from support import checkout, kept
 from support.git import git
 
 from perennial.base.errors import ConfigError, DataError, PerennialError

@@ -12,13 +12,12 @@ import PIL.Image
 import pytest
 from conftest import ROOT
 from support import chromium
+from support.kept import keep, record
 from support.odd_images import saved
 from support.parameters import change_params
 
 from perennial.base.storage.local import LocalStore
 from perennial.data.datasets.readers import labelled
-from perennial.live.capture import place
-from perennial.live.capture.place import KeptImage
 
 pytestmark = pytest.mark.skipif(chromium.PROGRAM is None, reason="needs Chromium")
 TEN = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -33,19 +32,15 @@ SEVERAL = {
 
 def kept(folder, classes, count=8):
     """A place with images on which two versions disagree."""
-    store, records = LocalStore(folder), []
+    contents, records = [], []
     for number in range(count):
         small = np.random.default_rng(number).integers(0, 256, (6, 8, 3), np.uint8)
         png = saved(PIL.Image.fromarray(small).resize((320, 240)), "PNG")
         top = tuple((name, 0.5) for name in (classes[number % len(classes)], classes[0], classes[1]))
-        records.append(
-            KeptImage(
-                time="2026-11-27T02:00:00.000+00:00", model="pets", version="7", reason="random",
-                sha256=place.put_image(store, "2026-11-27", png), top=top, probability=0.01,
-                candidate="8", candidate_top=((classes[-1], 0.5),),
-            )
-        )  # fmt: skip
-    place.put_records(store, "2026-11-27", "a", records)
+        other = {"top": top, "candidate": "8", "candidate_top": ((classes[-1], 0.5),)}
+        contents.append(png)
+        records.append(record(contents[-1], **other))
+    keep(LocalStore(folder), contents, records)
 
 
 class Labelling:

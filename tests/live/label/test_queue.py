@@ -4,7 +4,7 @@ import hashlib
 from collections import Counter
 
 import pytest
-from live.label import kept
+from support import kept
 
 from perennial.data.datasets.readers.labelled import may_be_drawn
 from perennial.live.label import queue

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from live.label.kept import image, keep, record
+from support.kept import image, keep, record
 
 from perennial.base.errors import DataError
 from perennial.base.storage.local import LocalStore

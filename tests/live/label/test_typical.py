@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from live.label import kept
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
+from support import kept
 from support.raw import encoded
 
 from perennial.cli import label_commands

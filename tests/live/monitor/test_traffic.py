@@ -1,6 +1,5 @@
 """Traffic that was kept, compared with the reference of the champion's export."""
 
-import hashlib
 import shutil
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from live.monitor import test_windows
+from support.kept import record
 from support.raw import encoded, picture
 
 from perennial.base import documents, files
@@ -46,13 +46,12 @@ class Kept:
         self.flushed += 1
         moment = datetime.now(UTC).replace(hour=1, minute=0, second=0, microsecond=0)
         records = [
-            KeptImage(
+            record(
                 **{
                     "time": (moment + timedelta(seconds=60 * self.flushed)).isoformat(timespec="milliseconds"),
-                    "model": "pets", "version": "1", "sha256": f"{self.flushed:032}{number:032}",
-                    "top": ((test_windows.CLASSES[number % 3], 0.9),), "reason": "random", "probability": 0.1,
-                    "reference": self.mark, "features": reference.packed(each),
-                    "brightness": number * 7 % 256.0, **changes,
+                    "sha256": f"{self.flushed:032}{number:032}",
+                    "top": ((test_windows.CLASSES[number % 3], 0.9),), "reference": self.mark,
+                    "features": reference.packed(each), "brightness": number * 7 % 256.0, **changes,
                 }
             )
             for number, each in enumerate(test_windows.features(count, shift).astype(np.float32))
@@ -155,11 +154,9 @@ def written(kept: Kept, name: str, time: datetime, count: int, folder: str = "")
     """Records of images that were answered a second apart from a time on, as a server writes them."""
     features = test_windows.features(count).astype(np.float32)
     records = [
-        KeptImage(
+        record(
+            f"{name} {number}".encode(), reference=kept.mark, features=reference.packed(each), brightness=1.0,
             time=(time + timedelta(seconds=number)).isoformat(timespec="milliseconds"),
-            sha256=hashlib.sha256(f"{name} {number}".encode()).hexdigest(), top=(("cat", 0.9),), model="pets",
-            version="1", reason="random", probability=0.1, reference=kept.mark, features=reference.packed(each),
-            brightness=1.0,
         )
         for number, each in enumerate(features)
     ]  # fmt: skip
@@ -293,13 +290,13 @@ def test_kept_images_are_measured_with_the_champions_export(kept: Kept, forked: 
     numbers = np.load(kept.export.parent / "features.npy")
     day = place.today()
     records = [
-        KeptImage(
-            time=f"{day}T02:00:00.000+00:00", model="pets", version="1",
-            sha256=place.put_image(kept.store, day, image), top=(("zero", 0.9),), reason="random",
-            probability=1.0, reference=kept.mark,
+        record(
+            sha256=place.put_image(kept.store, day, image),
+            time=f"{day}T02:00:00.000+00:00",
+            reference=kept.mark,
         )
         for image in images
-    ]  # fmt: skip
+    ]
     place.put_records(kept.store, day, "000001-ab", records)
     (of_images,) = kept.seen().windows
     known = reference.unpacked(reference.load(kept.export).features)

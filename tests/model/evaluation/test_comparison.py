@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.stats import binomtest
+from support.predicted import predictions
 
 from perennial.base import documents, files
 from perennial.base.errors import DataError
@@ -23,10 +24,7 @@ CLASSES = ("cat", "dog", "bird")
 def candidate(
     labels: NDArray[np.int64], predicted: NDArray[np.int64], classes: tuple[str, ...] = CLASSES
 ) -> Predictions:
-    return Predictions(
-        labels=labels, probabilities=np.eye(len(classes), dtype=np.float32)[predicted], classes=classes,
-        split="test", data="d", split_digest="t", model="m",
-    )  # fmt: skip
+    return predictions(labels, np.eye(len(classes))[predicted], classes, split_digest="t")
 
 
 def champion(predicted: NDArray[np.int64], classes: tuple[str, ...] = CLASSES) -> Champion:

@@ -1,6 +1,5 @@
 """Code that shares nothing with the project finds the scores that `evaluate` found, of an export."""
 
-import ast
 import contextlib
 import csv
 import runpy
@@ -47,13 +46,6 @@ def prepared(folder: Path, name: str) -> Config:
         chosen.paths.export.mkdir()
         saved_model.save(chosen.paths.export, world.model, world.description, ())
     return chosen
-
-
-def test_the_program_imports_nothing_of_the_project() -> None:
-    tree = ast.parse(PROGRAM.read_text(encoding="utf-8"))
-    modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    modules |= {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
-    assert modules == {"pathlib", "numpy", "tensorflow", "sklearn.metrics"}
 
 
 def test_it_finds_the_same_scores(found: Found) -> None:

@@ -2,16 +2,16 @@
 
 import numpy as np
 import pytest
+from support.predicted import predictions
 from support.records import datum as record
 from support.records import write_folder
 
 from perennial.model.evaluation import label_errors
-from perennial.model.evaluation.predictions import Predictions
 
 CONFIDENT, UNSURE = 0.98, 0.6
 
 
-def predictions(labels, predicted, p, classes=3):
+def examples(labels, predicted, p, classes=3):
     """Probabilities of these predicted classes; the rest is shared by the others."""
     probabilities = np.repeat(((1 - np.array(p)) / (classes - 1))[:, None], classes, axis=1)
     probabilities[np.arange(len(labels)), np.array(predicted, np.int64)] = p
@@ -31,7 +31,7 @@ def predictions(labels, predicted, p, classes=3):
     ],
 )
 def test_examples_whose_label_a_confident_model_contradicts_come_strongest_first(labels, predicted, p, found):
-    assert [number for number, _ in label_errors.find(*predictions(labels, predicted, p))] == found
+    assert [number for number, _ in label_errors.find(*examples(labels, predicted, p))] == found
 
 
 def test_planted_errors_are_found_and_nothing_else():
@@ -39,7 +39,7 @@ def test_planted_errors_are_found_and_nothing_else():
     true = rng.integers(0, 5, 1000)
     labels, planted = true.copy(), rng.choice(1000, 50, replace=False)
     labels[planted] = (true[planted] + rng.integers(1, 5, 50)) % 5
-    found = label_errors.find(*predictions(labels, true, rng.uniform(0.9, 1, 1000), classes=5))
+    found = label_errors.find(*examples(labels, true, rng.uniform(0.9, 1, 1000), classes=5))
     assert {number for number, _ in found} <= set(planted.tolist())
     assert len(found) >= 45
     assert all(suggested == true[number] for number, suggested in found)
@@ -53,14 +53,8 @@ def test_a_model_at_the_level_of_chance_lists_nothing(tmp_path, right, above):
     wrong = np.random.default_rng(0).permutation(1000)[right:]
     predicted = true.copy()
     predicted[wrong] = 1 - true[wrong]
-    labels, probabilities = predictions(true, predicted, np.linspace(0.5, 0.99, 1000), classes=2)
-    found = label_errors.described(
-        tmp_path,
-        Predictions(
-            labels=labels, probabilities=probabilities, classes=("cat", "dog"), split="test", data="d",
-            split_digest="s", model="m",
-        ),
-    )  # fmt: skip
+    scored = predictions(*examples(true, predicted, np.linspace(0.5, 0.99, 1000), classes=2))
+    found = label_errors.described(tmp_path, scored)
     assert (found["above_chance"], found["likely"] > 0, bool(found["listed"])) == (above, above, above)
 
 
@@ -68,13 +62,8 @@ def test_the_list_names_record_label_and_suggestion_of_each(tmp_path):
     grey = np.full((8, 8), 9, np.uint8)
     shards = [[record(grey, label) for label in part] for part in ([0] * 9, [1] * 9)]
     write_folder(tmp_path, {"test": shards}, ["cat", "dog"])
-    labels, probabilities = predictions(
-        [0] * 9 + [1] * 9, [0] * 8 + [1] + [1] * 8 + [0], [0.9] * 8 + [0.95] + [0.9] * 8 + [0.99], 2
-    )
-    scored = Predictions(
-        labels=labels, probabilities=probabilities, classes=("cat", "dog"), split="test", data="d",
-        split_digest="s", model="m",
-    )  # fmt: skip
+    predicted, p = [0] * 8 + [1] + [1] * 8 + [0], [0.9] * 8 + [0.95] + [0.9] * 8 + [0.99]
+    scored = predictions(*examples([0] * 9 + [1] * 9, predicted, p, 2))
     found = label_errors.described(tmp_path, scored)
     facts = {name: found[name] for name in ("split", "examples", "likely", "data", "model")}
     assert facts == {"split": "test", "examples": 18, "likely": 2, "data": "d", "model": "m"}
@@ -91,10 +80,7 @@ def test_a_missing_and_a_superfluous_label_are_told_apart(tmp_path):
     probabilities[5] = (0.02, 0.01)  # record 5 has dog
     grey = np.full((8, 8), 9, np.uint8)
     write_folder(tmp_path, {"test": [[record(grey, 0) for _ in labels]]}, ["cat", "dog"])
-    scored = Predictions(
-        labels=labels, probabilities=probabilities, classes=("cat", "dog"), split="test", data="d",
-        split_digest="s", model="m", thresholds=np.full(2, 0.5, np.float32),
-    )  # fmt: skip
+    scored = predictions(labels, probabilities, thresholds=np.full(2, 0.5, np.float32))
     found = label_errors.described(tmp_path, scored)
     assert (found["likely"], found["missing"], found["superfluous"]) == (2, 1, 1)
     assert found["listed"] == [

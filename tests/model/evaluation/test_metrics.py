@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sklearn import metrics as sklearn
+from support.predicted import predictions
 
 from perennial.model.evaluation import metrics, scoring
 from perennial.model.evaluation.predictions import Predictions
@@ -59,10 +60,9 @@ def several_labels() -> Predictions:
     """200 images with any of four labels, of which the last has none."""
     labels = (RANDOM.random((200, 4)) < [0.5, 0.2, 0.1, 0.0]).astype(np.int8)
     probabilities = 1 / (1 + np.exp(-RANDOM.normal(labels * 2.0 - 1, 1.0)))
-    return Predictions(
-        labels=labels, probabilities=probabilities.astype(np.float32), classes=tuple("abcd"), split="test",
-        data="", split_digest="", model="", thresholds=np.array([0.5, 0.4, 0.1, 0.9999], np.float32),
-    )  # fmt: skip
+    return predictions(
+        labels, probabilities, tuple("abcd"), thresholds=np.array([0.5, 0.4, 0.1, 0.9999], np.float32)
+    )
 
 
 def test_scores_of_several_labels_are_those_of_scikit_learn() -> None:

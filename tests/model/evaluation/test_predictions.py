@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support import predicted
 
 from perennial.base.errors import DataError
 from perennial.model.evaluation import predictions
@@ -14,25 +15,19 @@ from perennial.model.evaluation.predictions import Predictions
 def test_the_top_predictions_are_those_of_all_probabilities(tmp_path):
     probabilities = np.random.default_rng(0).dirichlet(np.ones(20), 100).astype(np.float32)
     labels, file = np.full(100, 5), tmp_path / "predictions.npz"
-    Predictions(
-        labels=labels, probabilities=probabilities, classes=tuple(map(str, range(20))), split="test", data="a",
-        split_digest="c", model="b",
-    ).write(file)  # fmt: skip
+    predicted.predictions(labels, probabilities, tuple(map(str, range(20)))).write(file)
     found = predictions.read(file)
     np.testing.assert_array_equal(found.predicted, probabilities.argmax(axis=1))
     np.testing.assert_array_equal(found.p, probabilities.max(axis=1))
     np.testing.assert_array_equal(found.p_true, probabilities[:, 5])
-    assert (found.split, found.data, found.model, found.split_digest) == ("test", "a", "b", "c")
+    assert (found.split, found.data, found.model, found.split_digest) == ("test", "d", "m", "s")
 
 
 def several_labels() -> Predictions:
     """Two images with any of three labels."""
-    return Predictions(
-        labels=np.array([[1, 0, 1], [0, 0, 0]], np.int8),
-        probabilities=np.array([[0.5, 0.2, 0.69], [0.49, 0.3, 0.7]], np.float32),
-        classes=("cat", "dog", "owl"), split="test", data="a", split_digest="c", model="b",
-        thresholds=np.array([0.5, 0.3, 0.7], np.float32),
-    )  # fmt: skip
+    labels, probabilities = np.array([[1, 0, 1], [0, 0, 0]], np.int8), [[0.5, 0.2, 0.69], [0.49, 0.3, 0.7]]
+    thresholds = np.array([0.5, 0.3, 0.7], np.float32)
+    return predicted.predictions(labels, probabilities, ("cat", "dog", "owl"), thresholds=thresholds)
 
 
 def test_of_several_labels_those_from_their_thresholds_on_are_predicted(tmp_path):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import records
+from support import predicted, records
 
 from perennial.base.errors import DataError
 from perennial.data.records import columns
@@ -15,11 +15,7 @@ ROWS = [("north", "1", ""), ("south", "2", "x"), ("north", "3", "")]
 
 
 def scored(**changes: object) -> Predictions:
-    values = {
-        "labels": np.array([0, 1, 0]), "probabilities": np.eye(2, dtype=np.float32)[[0, 1, 1]],
-        "classes": ("cat", "dog"), "split": "test", "data": "d", "split_digest": "t", "model": "m",
-    }  # fmt: skip
-    return Predictions(**{**values, **changes})  # type: ignore[arg-type]
+    return predicted.predictions([0, 1, 0], np.eye(2)[[0, 1, 1]], **changes)
 
 
 def test_a_column_of_a_few_values_gives_a_slice_for_each() -> None:

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 from scipy.special import softmax
 from support import scoring
+from support.predicted import predictions
 from support.scoring import CLASSES, GREY, World
 
 from perennial.base import files
@@ -69,26 +70,19 @@ def scored(folder: Path, world: World) -> Scored:
     pixels = world.description.pixels
     logits = world.model(pixels.evaluation(world.images[:EXAMPLES]), training=False).numpy()
     assert len(set(logits.argmax(axis=1).tolist())) > 1
-    Predictions(
-        labels=world.labels[:EXAMPLES],
-        probabilities=softmax(logits, axis=1),
-        classes=CLASSES,
-        split="test",
-        data=manifest.digest(folder / "records"),
-        split_digest="",
-        model=world.description.weights_sha256,
-    ).write(folder / "predictions.npz")
+    facts = {"data": manifest.digest(folder / "records"), "model": world.description.weights_sha256}
+    found = predictions(world.labels[:EXAMPLES], softmax(logits, axis=1), CLASSES, **facts)
+    found.write(folder / "predictions.npz")
     write_export(folder / "export", world, folder / "records")
-    job = Job(
-        export=folder / "export",
-        records=folder / "records",
-        predictions=folder / "predictions.npz",
-        formats=(),
-        devices="auto",
-        channels=pixels.channels,
-        batch_size=7,
-    )
-    return Scored(world, job)
+    return Scored(world, job_of(folder, pixels.channels))
+
+
+def job_of(folder: Path, channels: int) -> Job:
+    """The comparison of the export in a folder."""
+    return Job(
+        export=folder / "export", records=folder / "records", predictions=folder / "predictions.npz",
+        formats=(), devices="auto", channels=channels, batch_size=7,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -139,15 +133,7 @@ def test_missing_predictions_are_a_data_error(grey: Scored, tmp_path: Path) -> N
         parity.compare(grey.job.model_copy(update={"predictions": tmp_path / "none.npz"}))
 
 
-SCORED = Predictions(
-    labels=np.array([0, 1, 1]),
-    probabilities=np.array([[0.75, 0.25], [0.5, 0.5], [0.25, 0.75]], np.float32),
-    classes=("cat", "dog"),
-    split="test",
-    data="d",
-    split_digest="",
-    model="m",
-)
+SCORED = predictions([0, 1, 1], [[0.75, 0.25], [0.5, 0.5], [0.25, 0.75]])
 
 
 def judged(
@@ -229,10 +215,7 @@ def apart(job: Job, log: Path, program: str = PROGRAM) -> tuple[FormatReport, ..
 
 def test_what_the_process_finds_is_returned_and_a_difference_is_a_verdict() -> None:
     report = judged(SCORED.probabilities)
-    job = Job(
-        export=Path("e"), records=Path("r"), predictions=Path("p"), formats=("onnx",),
-        devices="auto", channels=1, batch_size=1,
-    )  # fmt: skip
+    job = job_of(Path("folder"), 1)
     reports = {job.model_dump_json(): [report.model_dump()]}
     assert parity.compare_apart(job, lambda given: reports[Job(**given).model_dump_json()]) == (report,)
 

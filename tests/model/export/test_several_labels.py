@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from model.export.test_export_formats import IMAGES, converted
-from model.export.test_parity import EXAMPLES, write_export
+from model.export.test_parity import EXAMPLES, job_of, write_export
 from scipy.special import expit
 from support import scoring
+from support.predicted import predictions
 from support.scoring import World
 
 from perennial.base.errors import QualityError
@@ -16,7 +17,7 @@ from perennial.data.records import manifest
 from perennial.model.evaluation.predictions import Predictions
 from perennial.model.export import parity, saved_model
 from perennial.model.export.export_formats import FORMATS
-from perennial.model.export.parity import Backend, FormatComparison, Job
+from perennial.model.export.parity import Backend, FormatComparison
 from perennial.model.models.model_folder import Confidence
 
 
@@ -74,25 +75,18 @@ def test_every_format_gives_the_labels_of_its_probabilities(export: Path, name: 
 def test_the_parity_of_several_labels_is_that_of_one(tmp_path: Path) -> None:
     world, _ = several(EXAMPLES)
     scoring.write_records(tmp_path / "records", world, {"test": EXAMPLES})
-    scored(world).write(tmp_path / "predictions.npz")
     write_export(tmp_path / "export", world, tmp_path / "records")
-    job = Job(
-        export=tmp_path / "export", records=tmp_path / "records", predictions=tmp_path / "predictions.npz",
-        formats=(), devices="auto", channels=1, batch_size=7,
-    )  # fmt: skip
+    job = job_of(tmp_path, 1)
     scored(world, data=manifest.digest(job.records)).write(job.predictions)
     assert [each.agreement for each in parity.compare(job)] == [1, 1]
 
 
 def scored(world: World, **changes: object) -> Predictions:
     """What the scored model says; labels are not compared."""
-    values = {
-        "labels": np.eye(10, dtype=np.int8)[world.labels], "probabilities": expit(world.logits),
-        "classes": scoring.CLASSES, "split": "test", "data": "", "split_digest": "",
-        "model": world.description.weights_sha256,
-        "thresholds": np.array(world.description.confidence.thresholds, np.float32),
-    }  # fmt: skip
-    return Predictions(**{**values, **changes})
+    thresholds = np.array(world.description.confidence.thresholds, np.float32)
+    facts = {"model": world.description.weights_sha256, "thresholds": thresholds, **changes}
+    labels = np.eye(10, dtype=np.int8)[world.labels]
+    return predictions(labels, expit(world.logits), scoring.CLASSES, **facts)
 
 
 def agreement(world: World, labels: np.ndarray, probabilities: np.ndarray, *, least: float = 0.0) -> float:
@@ -124,10 +118,8 @@ def test_a_label_may_differ_only_within_float_error_of_its_threshold() -> None:
 def test_the_labels_that_either_gives_are_compared() -> None:
     # At the threshold; just below it; another label; the same label; none.
     expected = np.array([[0.5, 0.499999, 0.25, 0.9, 0.1]], np.float32)
-    known = Predictions(
-        labels=np.zeros((1, 5), np.int8), probabilities=expected, classes=tuple("abcde"), split="test", data="",
-        split_digest="", model="", thresholds=np.full(5, 0.5, np.float32),
-    )  # fmt: skip
+    thresholds = np.full(5, 0.5, np.float32)
+    known = predictions(np.zeros((1, 5), np.int8), expected, tuple("abcde"), thresholds=thresholds)
     answer = lambda _: (np.array([[0, 1, 1, 1, 0]]), expected)  # noqa: E731
     comparison = FormatComparison(Backend("format", 0, answer, 1.0, 0.0), known)
     comparison.add([(b"", np.zeros((1, 1, 1), np.uint8))])

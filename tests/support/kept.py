@@ -18,7 +18,7 @@ def image(number: int, side: int = 40) -> bytes:
     return encoded(np.kron(small, np.ones((side // 8, side // 8, 1), np.uint8)))
 
 
-def record(content: bytes, served: str = "cat", share: float = 0.6, **fields: object) -> KeptImage:
+def record(content: bytes = b"", served: str = "cat", share: float = 0.6, **fields: object) -> KeptImage:
     """What a server records of an image that it answers with `served`."""
     other = "dog" if served == "cat" else "cat"
     values = {
