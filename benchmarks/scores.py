@@ -162,9 +162,8 @@ def _gate() -> tuple[Callable[..., Any], Any, Any]:
     from perennial.base.config.release import GateConfig  # noqa: PLC0415 - only this subject needs them
     from perennial.model.evaluation import comparison, unbiased  # noqa: PLC0415
     from perennial.model.evaluation.comparison import Champion  # noqa: PLC0415
-    from perennial.model.evaluation.predictions import Predictions  # noqa: PLC0415
+    from perennial.model.evaluation.predictions import Predictions, Slices  # noqa: PLC0415
     from perennial.model.evaluation.results import MainMetrics  # noqa: PLC0415
-    from perennial.model.evaluation.slices import Slices  # noqa: PLC0415
     from perennial.release.gate.own_limits import Candidate  # noqa: PLC0415
     from perennial.stages import gate  # noqa: PLC0415
 

@@ -78,12 +78,12 @@ def drawn(gains: NDArray[np.float64], random: np.random.Generator) -> tuple[NDAr
 def _gate(labels: int) -> Any:
     """The rules of the gate, by mode, on two models that are right or wrong on each test example."""
     from perennial.base.config.release import GateConfig  # noqa: PLC0415 - only this subject needs them
-    from perennial.model.evaluation import comparison, slices  # noqa: PLC0415
-    from perennial.model.evaluation.predictions import Predictions  # noqa: PLC0415
+    from perennial.model.evaluation import comparison  # noqa: PLC0415
+    from perennial.model.evaluation.predictions import Predictions, find_slices  # noqa: PLC0415
     from perennial.release.gate import champion_rules  # noqa: PLC0415
 
     truth, names = np.arange(SOURCE + labels) % CLASSES, tuple(map(str, range(CLASSES)))
-    columns = slices.find(["traffic"], [("",)] * SOURCE + [("random",)] * labels)
+    columns = find_slices(["traffic"], [("",)] * SOURCE + [("random",)] * labels)
     limits = {str(mode): GateConfig(min_accuracy=0.0, traffic=mode) for mode in MODES}
     one_hot = np.eye(CLASSES, dtype=np.float32)
 

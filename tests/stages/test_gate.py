@@ -14,9 +14,8 @@ from perennial.base.config import Config
 from perennial.base.errors import DataError, QualityError
 from perennial.model.evaluation import comparison, intervals, results, unbiased
 from perennial.model.evaluation.comparison import Champion
-from perennial.model.evaluation.predictions import Predictions
+from perennial.model.evaluation.predictions import Predictions, Slices
 from perennial.model.evaluation.results import CandidateRecord, Decision
-from perennial.model.evaluation.slices import Slices
 from perennial.release.registry import verdict
 from perennial.stages.gate import gate
 

@@ -12,9 +12,8 @@ from perennial.base import documents, files
 from perennial.base.config import Config
 from perennial.model.evaluation import average_precision, comparison, unbiased
 from perennial.model.evaluation.comparison import Champion
-from perennial.model.evaluation.predictions import Predictions
+from perennial.model.evaluation.predictions import Predictions, Slices
 from perennial.model.evaluation.results import Decision
-from perennial.model.evaluation.slices import Slices
 from perennial.release.registry import verdict
 from perennial.stages.gate import gate
 

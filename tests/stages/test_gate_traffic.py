@@ -10,9 +10,8 @@ from perennial.base import documents, files
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError
 from perennial.data.datasets.readers import labelled
-from perennial.model.evaluation import slices
 from perennial.model.evaluation.comparison import Champion
-from perennial.model.evaluation.predictions import Predictions
+from perennial.model.evaluation.predictions import Predictions, find_slices
 from perennial.model.evaluation.results import Decision
 from perennial.release.gate import compared
 from perennial.release.registry import verdict
@@ -41,7 +40,7 @@ def decide(load: Callable[..., Config]) -> Decide:
             Predictions(
                 labels=np.zeros(count, np.int64), probabilities=np.eye(2, dtype=np.float32)[which] * 0.8 + 0.1,
                 classes=("cat", "dog"), split="test", data="d", split_digest="t", model=name,
-                slices=slices.find([labelled.COLUMN], rows),
+                slices=find_slices([labelled.COLUMN], rows),
             )
             for which, name in ((ours, "m"), (theirs, "old"))
         )  # fmt: skip

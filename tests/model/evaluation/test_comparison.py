@@ -15,8 +15,7 @@ from perennial.base import documents, files
 from perennial.base.errors import DataError
 from perennial.model.evaluation import comparison, intervals, unbiased
 from perennial.model.evaluation.comparison import Champion, compare, mcnemar
-from perennial.model.evaluation.predictions import Predictions
-from perennial.model.evaluation.slices import Slices
+from perennial.model.evaluation.predictions import Predictions, Slices
 
 CLASSES = ("cat", "dog", "bird")
 

@@ -12,7 +12,7 @@ from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.project.git import IGNORED_FILE, Repository
 from perennial.base.project.pins import Exclusions
 from perennial.data.datasets.readers import labelled
-from perennial.data.datasets.readers.labelled import POINTER, Label
+from perennial.data.datasets.readers.labelled import POINTER
 from perennial.live.label.answers import ENDINGS, Answers, project_labels
 from perennial.release.audit import sides
 from perennial.release.registry.access import OpenRegistry, open_registry
@@ -42,7 +42,8 @@ def make(config: Config, answers: Answers, branch: str, *, push: bool) -> DataRe
     there = opened.tracking(branch) if opened.remote else reference  # a colleague may have begun it
     parent = git.commit_of(reference) or git.commit_of(there) or git.run("rev-parse", "HEAD")
     forgotten = Exclusions.read().digests
-    before = {name: each for name, each in _at(git, parent).items() if name not in forgotten}
+    recorded = labelled.parse(text) if (text := git.read(parent, labelled.TABLE)) else {}
+    before = {name: each for name, each in recorded.items() if name not in forgotten}
     known, first = {**project_labels(), **before}, config.gate.traffic is not None
     answered = labelled.with_splits(answers.labels(), known, first=first)
     new = {name: each for name, each in answered.items() if before.get(name) != each and name not in forgotten}
@@ -68,12 +69,6 @@ def make(config: Config, answers: Answers, branch: str, *, push: bool) -> DataRe
     return DataRequest(
         branch=branch, commit=commit, added=len(new), images=len(used), random=random, pushed=pushed
     )
-
-
-def _at(git: Repository, revision: str) -> Mapping[str, Label]:
-    """The labels in the table of a revision."""
-    text = git.read(revision, labelled.TABLE)
-    return labelled.parse(text) if text else {}
 
 
 def _pointers(images: Sequence[Path], folder: Path, *, push: bool) -> list[Path]:

@@ -101,16 +101,15 @@ class Batcher:
             while not batch and (self._waiting or not self._closed):
                 self._changed.wait_for(lambda: self._waiting or self._closed)
                 if self._limits.wait_s and not self._closed:
-                    self._changed.wait_for(self._full, self._limits.wait_s)
+                    self._changed.wait_for(
+                        lambda: self._closed or len(self._waiting) >= self._limits.batch, self._limits.wait_s
+                    )
                 # Another thread may have taken all of them in the meantime.
                 while self._waiting and len(batch) < self._limits.batch:
                     if batch and self._waiting[0].work.version is not batch[0].work.version:
                         break
                     batch.append(self._waiting.popleft())
         return batch
-
-    def _full(self) -> bool:
-        return self._closed or len(self._waiting) >= self._limits.batch
 
     def _deliver(self, batch: Sequence[_Entry], outputs: Sequence[Output]) -> None:
         done = []

@@ -145,16 +145,16 @@ def _image(name: str, value: object, signature: str, limits: ServingLimits) -> I
         value = value[NAME]
     if isinstance(value, dict) and value.keys() == {"b64"}:
         content = _decoded(name, value["b64"])
-        kind, read, size = FILES, partial(_read, content, limits.pixels), len(content)
+        kind, source = FILES, ImageSource(name, partial(_read, content, limits.pixels), len(content))
     elif isinstance(value, list):
         pixels = _pixels(name, value)
-        kind, read, size = PIXELS, partial(_encode, pixels), pixels.nbytes
+        kind, source = PIXELS, ImageSource(name, next(image_inputs.from_values(pixels)).read, pixels.nbytes)
     else:
         raise RequestRefused(400, f'{name} is {_kind(value)}, expected {{"b64": file}} or lists of pixels')
     if kind not in SIGNATURES[signature]:
         takes = "pixels as nested lists" if signature == PIXELS else 'files, {"b64": ...}'
         raise RequestRefused(400, f"{name} does not fit the signature {signature}, which takes {takes}")
-    return ImageSource(name, read, size)
+    return source
 
 
 def _decoded(name: str, text: object) -> bytes:
@@ -198,11 +198,6 @@ def _read(content: bytes, most: int, budget: PixelBudget, transparency: Transpar
     if pixels > most:
         raise Refused(f"it has {pixels} pixels, the limit is {most}")
     return image_inputs.to_encoded(content, budget, transparency)
-
-
-def _encode(pixels: NDArray[np.uint8], budget: PixelBudget, transparency: Transparency) -> bytes:
-    (source,) = image_inputs.from_values(pixels)
-    return source.read(budget, transparency)
 
 
 def answer(

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from perennial.base.config.release import EvaluateConfig
 from perennial.model.evaluation import average_precision, intervals
-from perennial.model.evaluation import slices as slicing
-from perennial.model.evaluation.predictions import Predictions
+from perennial.model.evaluation.predictions import Predictions, slice_scores
 from perennial.model.evaluation.scoring import ExampleScores
 from perennial.model.evaluation.split import SplitResult
 
@@ -24,7 +23,7 @@ def of_result(result: SplitResult, config: EvaluateConfig) -> dict[str, Any]:
         correct, found = judged.right, of_labels(judged, scores.losses, level)
     ece = {"ece": result.reliability(config.calibration_bins).ece}
     return {
-        **({"slices": slicing.scores(judged.slices, correct, level)} if judged.slices else {}),
+        **({"slices": slice_scores(judged.slices, correct, level)} if judged.slices else {}),
         **found,
         "loss": scores.loss,
         "examples": scores.examples,

@@ -1,9 +1,10 @@
-"""Predictions of the scored model for each example of a split, as one NumPy archive."""
+"""Predictions of the scored model for each example of a split, as one NumPy archive, and slices of them."""
 
 import io
+import json
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perennial.base import files
-from perennial.base.errors import DataError
-from perennial.model.evaluation import slices as slicing
-from perennial.model.evaluation.slices import Slices
+from perennial.base.errors import DataError, printable
+from perennial.model.evaluation import intervals
 
+MOST = 50  # values of a column that gives slices; one with more, such as a date, tells examples apart
+ABSENT = "(none)"  # the value of examples whose field is empty
 Labels: TypeAlias = NDArray[Any]  # int64 [N], or int8 [N, classes] of 0 and 1
 
 
@@ -33,6 +35,24 @@ def archived(**arrays: NDArray[Any]) -> bytes:
             np.save(member, array, allow_pickle=False)
             archive.writestr(entry, member.getvalue(), zipfile.ZIP_DEFLATED)
     return content.getvalue()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slices:
+    """The examples with equal values in a further column of a table of labels, such as those of one site."""
+
+    column: str
+    values: tuple[str, ...]  # in alphabetical order
+    of: NDArray[np.int64]  # [N], index of each example's value
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the slices, such as `site: north`."""
+        return tuple(f"{self.column}: {value}" for value in self.values)
+
+    def at(self, rows: NDArray[np.int64]) -> Self:
+        """The same slices of some of the examples."""
+        return replace(self, of=self.of[rows])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,9 +131,18 @@ class Predictions:
         """Write a NumPy archive; equal predictions give equal bytes."""
         names = ("labels", "probabilities", "predicted", "classes", "split", "data", "split_digest", "model")
         found = {name: np.asarray(getattr(self, name)) for name in names}
-        further = {"thresholds": self.thresholds, **slicing.arrays(self.slices), "audit": self.audit}
+        further = {"thresholds": self.thresholds, **self._slice_arrays(), "audit": self.audit}
         found |= {name: array for name, array in further.items() if array is not None}
         files.write_bytes(file, archived(**found))
+
+    def _slice_arrays(self) -> dict[str, NDArray[Any]]:
+        if not self.slices:
+            return {}
+        names = json.dumps([[each.column, *each.values] for each in self.slices], ensure_ascii=False)
+        return {
+            "slices": np.stack([each.of for each in self.slices], axis=1),  # [N, columns]
+            "slice_names": np.frombuffer(names.encode("utf-8", "surrogateescape"), np.uint8),
+        }
 
 
 def right(predicted: Labels, labels: Labels) -> NDArray[np.bool_]:
@@ -132,10 +161,15 @@ def read(file: Path) -> Predictions:
         shapes = (labels.shape, np.shape(thresholds))
         if labels.ndim == 2 and shapes != (probabilities.shape, (len(classes),)):
             raise ValueError(f"labels of shape {labels.shape} without as many probabilities and thresholds")
+        names = json.loads(found["slice_names"].tobytes()) if "slices" in found else []
+        slices = tuple(
+            Slices(column=column, values=tuple(values), of=of)
+            for (column, *values), of in zip(names, found["slices"].T if names else (), strict=True)
+        )
         return Predictions(
             labels=labels, probabilities=probabilities, classes=classes, split=str(found["split"]),
             data=str(found["data"]), split_digest=str(found["split_digest"]), model=str(found["model"]),
-            slices=slicing.of_arrays(found), thresholds=thresholds, audit=found.get("audit"),
+            slices=slices, thresholds=thresholds, audit=found.get("audit"),
         )  # fmt: skip
 
 
@@ -152,3 +186,33 @@ def arrays(file: Path, stage: str = "evaluate") -> Iterator[Any]:
         raise DataError(
             f"{file} holds no valid predictions: {error}; `dvc repro -f {stage}` rebuilds it"
         ) from error
+
+
+def find_slices(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[Slices, ...]:
+    """The slices of each column that has from 2 to 50 values; `rows` has the values of each example."""
+    found = []
+    for number, column in enumerate(columns):
+        texts = [printable(row[number]) or ABSENT for row in rows]
+        values = tuple(sorted(set(texts)))
+        if 2 <= len(values) <= MOST:
+            index = {value: place for place, value in enumerate(values)}
+            of = np.array([index[text] for text in texts], np.int64)
+            found.append(Slices(column=printable(column), values=values, of=of))
+    return tuple(found)
+
+
+def slice_scores(slices: Sequence[Slices], correct: NDArray[np.bool_], level: float) -> dict[str, Any]:
+    """JSON of each slice's examples and accuracy with its interval (Wilson), by column and value."""
+    found = {}
+    for each in slices:
+        counts = np.bincount(each.of, minlength=len(each.values)).tolist()
+        hits = np.bincount(each.of[correct], minlength=len(each.values)).tolist()
+        rows = zip(each.values, hits, counts, strict=True)
+        found[each.column] = {value: _score(hit, count, level) for value, hit, count in rows if count}
+    return found
+
+
+def _score(hits: int, examples: int, level: float) -> dict[str, Any]:
+    """JSON of an accuracy with its interval (Wilson)."""
+    low, high = intervals.wilson(hits, examples, level)
+    return {"examples": examples, "accuracy": hits / examples, "low": low, "high": high}

@@ -20,10 +20,10 @@ from perennial.data.preprocessing import ImageSpec
 from perennial.data.records import columns, manifest, pipeline
 from perennial.data.records.manifest import Manifest
 from perennial.data.validation import integrity
-from perennial.model.evaluation import confidence, diagnostics, inference, scoring, slices
+from perennial.model.evaluation import confidence, diagnostics, inference, scoring
 from perennial.model.evaluation.confidence import Answered
 from perennial.model.evaluation.diagnostics import Reliability
-from perennial.model.evaluation.predictions import Predictions
+from perennial.model.evaluation.predictions import Predictions, find_slices
 from perennial.model.evaluation.scoring import ExampleScores, MultilabelScores, NonFinite, Scores
 from perennial.model.models.model_folder import Abstention, Confidence, Description
 
@@ -128,7 +128,7 @@ def evaluate(
         data=manifest.digest(folder),
         split_digest=data.split_digest(split),
         model=description.weights_sha256,
-        slices=slices.find(further.names, further.rows) if further else (),
+        slices=find_slices(further.names, further.rows) if further else (),
     )
     return SplitResult(
         dataset=data.dataset, predictions=predictions, scores=scores, confidence=fitted, before=before,

@@ -183,7 +183,9 @@ def _opened_file(stream: IO[bytes], name: str) -> ImageSource:
 def _groups(argument: str) -> Iterator[Sequence[ImageSource] | _Folder]:
     """The image that an argument names, or those of each folder in it."""
     if argument == STDIN:
-        yield [_stdin()]
+        if sys.stdin is None or sys.stdin.isatty():
+            raise ConfigError(f"{STDIN} reads an image from standard input; pipe one in")
+        yield [_read_now(STDIN, lambda: _content(sys.stdin.buffer))]
         return
     path = Path(argument)
     # Unlike Path's methods, these return False if access is denied.
@@ -199,12 +201,6 @@ def _groups(argument: str) -> Iterator[Sequence[ImageSource] | _Folder]:
             folder, sorted(name for name in names if not name.startswith(".") and not is_document_name(name))
         )
     yield [ImageSource(str(error.filename), partial(_fail, _unreadable(error))) for error in unreadable]
-
-
-def _stdin() -> ImageSource:
-    if sys.stdin is None or sys.stdin.isatty():
-        raise ConfigError(f"{STDIN} reads an image from standard input; pipe one in")
-    return _read_now(STDIN, lambda: _content(sys.stdin.buffer))
 
 
 def _file(path: Path, *, regular: bool = False) -> ImageSource:
