@@ -11,6 +11,7 @@ import numpy as np
 import PIL.Image
 import pytest
 from live.serving.served import MODEL, b64, serving
+from model.export import test_reference
 from support.checkout import wait_until
 from support.inference import write_export
 from support.odd_images import saved
@@ -21,13 +22,12 @@ from perennial.base import files
 from perennial.base.errors import ConfigError, PerennialError
 from perennial.base.storage import open_store
 from perennial.base.storage.local import LocalStore
-from perennial.data.images import BRIGHTNESS_BINS
 from perennial.live.capture import keeper, place
 from perennial.live.capture.keeper import CaptureLimits
 from perennial.live.capture.same_image import Wanted
 from perennial.live.serving.server import Traffic
 from perennial.model.export import reference
-from perennial.model.export.reference import FEATURES, Reference
+from perennial.model.export.reference import FEATURES
 from perennial.model.export_layout import REFERENCE
 
 pytestmark = pytest.mark.timing
@@ -118,11 +118,7 @@ def measured(tmp_path_factory):
     """The folder of an export with a reference, which is of other images."""
     folder = tmp_path_factory.mktemp("measured") / "export"
     write_export(folder, bandwidth=2.0)
-    found = Reference(
-        weights_sha256="w", images=100, layer="fc3", width=1024, bandwidth=2.0,
-        features=reference.packed(np.zeros((100, FEATURES))), classes={"cat": 100},
-        brightness=[100] + [0] * (BRIGHTNESS_BINS - 1),
-    )  # fmt: skip
+    found = test_reference.of(np.zeros((100, FEATURES)))
     files.write_json(folder / REFERENCE, found.model_dump(mode="json"))
     return folder
 

@@ -2,37 +2,27 @@
 
 import numpy as np
 import pytest
+from model.export import test_reference
 
 from perennial.data.images import BRIGHTNESS_BINS
 from perennial.live.monitor import windows
 from perennial.live.monitor.windows import Content, Window, alarm_since
 from perennial.model.export import reference as references
-from perennial.model.export.reference import FEATURES, Reference
+from perennial.model.export.reference import Reference
 
 RANDOM = np.random.default_rng(0)
 CLASSES = ("cat", "dog", "owl")
 
 
 def features(images: int, shift: float = 0.0) -> np.ndarray:
-    fixed = np.random.default_rng(1)
-    weights, offsets = fixed.normal(size=(4, FEATURES)) / 3, fixed.uniform(0, 2 * np.pi, FEATURES)
-    values = RANDOM.normal(size=(images, 4)) + shift
-    return np.sqrt(2 / FEATURES) * np.cos(values @ weights + offsets)
+    return test_reference.drawn(RANDOM, images, shift=shift)
 
 
 def reference(images: int = 600) -> Reference:
     """A reference with three equal classes and brightness spread over all bins."""
-    found = features(images)
-    return Reference(
-        weights_sha256="w",
-        images=images,
-        layer="dense",
-        width=4,
-        bandwidth=1.0,
-        features=references.packed(found),
-        classes=dict.fromkeys(CLASSES, images // 3),
-        brightness=np.bincount(np.arange(images) % BRIGHTNESS_BINS, minlength=BRIGHTNESS_BINS).tolist(),
-    )
+    spread = np.bincount(np.arange(images) % BRIGHTNESS_BINS, minlength=BRIGHTNESS_BINS).tolist()
+    changes = {"classes": dict.fromkeys(CLASSES, images // 3), "brightness": spread}
+    return test_reference.of(features(images)).model_copy(update=changes)
 
 
 def content(images: int = 120, shift: float = 0.0, cats: float = 1 / 3, dark: float = 1.0) -> Content:

@@ -4,8 +4,6 @@ import base64
 import re
 import shutil
 import socket
-import struct
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +12,7 @@ import pytest
 from live.serving.served import MODEL, b64, expected, serving
 from support.inference import CLASSES, abstain
 from support.odd_images import saved
-from support.raw import encoded, picture
+from support.raw import encoded, picture, png_without_pixels
 
 from perennial.base import files
 
@@ -77,14 +75,11 @@ def test_what_the_model_is_not_sure_of_is_unknown(world, classifier, tmp_path) -
     known = classifier.predict(images)
     threshold = np.mean(sorted(each.probability for each in known)[-2:])
     answers = [each.label if each.probability >= threshold else "unknown" for each in known]
-    with serving(abstain(Path(shutil.copytree(world.folder, tmp_path / "export")), float(threshold))) as (
-        _,
-        client,
-    ):
+    export = abstain(Path(shutil.copytree(world.folder, tmp_path / "export")), float(threshold))
+    examples = [{"image": b64(each)} for each in images]
+    with serving(export) as (_, client):
         found = client.post(PREDICT, json={"instances": [*map(b64, images)]}).json()
-        named = client.post(
-            f"{MODEL}:classify", json={"examples": [{"image": each} for each in map(b64, images)]}
-        ).json()
+        named = client.post(f"{MODEL}:classify", json={"examples": examples}).json()
         metrics = client.get("metrics").text
     assert found["answers"] == named["answers"] == answers
     assert [row["classes"] for row in found["predictions"]] == [each.index for each in known]
@@ -102,20 +97,6 @@ def test_status_and_metadata_name_the_version(client, world) -> None:
     assert set(signatures) == {"classify", "classify_bytes", "serving_default"}
     assert signatures["classify"]["inputs"]["image"]["dtype"] == "DT_UINT8"
     assert client.post(f"{MODEL}/versions/{version}:predict", json=FORMS["files"]).status_code == 200
-
-
-def header_only(width: int, height: int) -> bytes:
-    """A PNG that says it has so many pixels."""
-    parts = (
-        (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)),
-        (b"IDAT", zlib.compress(b"")),
-        (b"IEND", b""),
-    )
-    chunks = (
-        struct.pack(">I", len(part)) + name + part + struct.pack(">I", zlib.crc32(name + part))
-        for name, part in parts
-    )
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 
 def image(content: bytes) -> dict[str, object]:
@@ -151,7 +132,7 @@ BODIES = {
     "a number beside rows": ({"instances": [[[[1]], 7]]}, 400, "rows of different lengths"),
     "true": ({"instances": [[[[True]]]]}, 400, "integers from 0 to 255"),
     "a huge integer": ({"instances": [[[[10**30]]]]}, 400, "integers from 0 to 255|not JSON"),
-    "a bomb": (image(header_only(50_000, 50_000)), 400, "2500000000 pixels, the limit is 100000"),
+    "a bomb": (image(png_without_pixels(50_000, 50_000)), 400, "2500000000 pixels, the limit is 100000"),
     "a larger image": (image(saved(PIL.Image.new("L", (400, 300)), "WEBP")), 400, "120000 pixels"),
     "no image": (image(b"%PDF-1.7"), 400, r"it is a PDF; `magick mogrify -format png FILE` converts it"),
     "an empty file": (image(b""), 400, "it is empty"),
@@ -170,12 +151,7 @@ def test_a_bad_request_is_refused_with_the_reason(client, body, status, message)
 
 
 PATHS = {
-    "another model": (
-        "POST",
-        "v1/models/dogs:predict",
-        404,
-        "there is no model 'dogs'; this server has 'pets'",
-    ),
+    "another model": ("POST", "v1/models/dogs:predict", 404, "no model 'dogs'; this server has 'pets'"),
     "another version": ("POST", f"{MODEL}/versions/7:predict", 404, "version 7 is not served"),
     "GET": ("GET", PREDICT, 405, "takes POST"),
     "regress": ("POST", f"{MODEL}:regress", 405, "Method Not Allowed"),

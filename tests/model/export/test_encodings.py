@@ -11,6 +11,7 @@ import tensorflow as tf
 from support.inference import write_export
 from support.odd_images import saved
 from support.raw import picture
+from support.raw import png_chunk as chunk
 
 import perennial
 from perennial.base.config.data import DatasetConfig
@@ -26,10 +27,6 @@ RNG = np.random.default_rng(0)
 BITS = {1: (1, 2, 4, 8, 16), 3: (8, 16), "palette": (1, 2, 4, 8), 2: (8, 16), 4: (8, 16)}
 TYPES = {1: 0, 3: 2, "palette": 3, 2: 4, 4: 6}  # colour type by channels
 PASSES = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
-
-
-def chunk(kind: bytes, body: bytes) -> bytes:
-    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
 
 def png_of(colour: int | str, bits: int, *, interlaced: bool = False, key: bytes = b"") -> bytes:

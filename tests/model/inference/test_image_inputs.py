@@ -3,11 +3,9 @@
 import array
 import gc
 import io
-import struct
 import tempfile
 import threading
 import tracemalloc
-import zlib
 from contextlib import ExitStack
 
 import numpy as np
@@ -15,10 +13,10 @@ import PIL.Image
 import pytest
 import tensorflow as tf
 from support.odd_images import saved
-from support.raw import picture
+from support.raw import picture, png_without_pixels
 
 from perennial.base.errors import DataError
-from perennial.data.images import accept, decode, png
+from perennial.data.images import accept, decode
 from perennial.model.inference import image_inputs
 
 COLOURS = picture(1, 30)[:24]
@@ -47,15 +45,6 @@ def damaged_jpeg():
     return bytes(content)
 
 
-def huge_png():
-    size = struct.pack(">IIBBBBB", 100_000, 100_000, 8, 2, 0, 0, 0)
-    chunks = ((b"IHDR", size), (b"IDAT", zlib.compress(b"")), (b"IEND", b""))
-    return png.SIGNATURE + b"".join(
-        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-        for kind, body in chunks
-    )
-
-
 ACCEPTED = {
     "colour JPEG": saved(PHOTO, "JPEG"), "progressive JPEG": saved(PHOTO, "JPEG", progressive=True),
     "grey JPEG": saved(GREY, "JPEG"), "CMYK JPEG": saved(PHOTO.convert("CMYK"), "JPEG"),
@@ -76,7 +65,7 @@ BAD = {
     "half a HEIC": (saved(PHOTO, "HEIF")[:-100], "it cannot be decoded: .*Unexpected end of file"),
     "Pillow image of 32 bits": (GREY.convert("F"), "samples of 32 bits"),
     "PostScript": (saved(PHOTO, "EPS"), "not a JPEG, HEIC, PNG, WebP, AVIF or BMP"),
-    "a bomb": (huge_png(), "100000 x 100000 pixels, expected 1 to"),
+    "a bomb": (png_without_pixels(100_000, 100_000), "100000 x 100000 pixels, expected 1 to"),
 }
 
 
@@ -223,15 +212,12 @@ def test_only_the_names_of_a_large_folder_are_held(tmp_path) -> None:
     assert 0 < held / FILES < 100  # bytes
 
 
-WIDTH, HEIGHT = PHOTO.size
-
-
 CONVERTED = {name: content for name, content in ACCEPTED.items() if "of 16 bits" in name or "CMYK" in name}
 
 
 @pytest.mark.parametrize("content", CONVERTED.values(), ids=CONVERTED)
 def test_a_converted_image_waits_for_its_share_of_the_pixel_budget(content) -> None:
-    budget, done = image_inputs.PixelBudget(WIDTH * HEIGHT), threading.Event()
+    budget, done = image_inputs.PixelBudget(PHOTO.width * PHOTO.height), threading.Event()
 
     def convert() -> None:
         image_inputs.to_encoded(content, budget)
