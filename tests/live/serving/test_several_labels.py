@@ -3,13 +3,10 @@
 import csv
 import io
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from conftest import ROOT
 from live.serving.served import MODEL, b64, publish, serving
 from support.checkout import wait_until
 from support.inference import CLASSES, World, write_export
@@ -17,11 +14,12 @@ from support.raw import encoded, picture
 
 import perennial
 from perennial.base.storage.local import LocalStore
-from perennial.cli.predict_images import WRITERS
+from perennial.cli import predict_images
 from perennial.live.capture import place
 from perennial.live.capture.keeper import CaptureLimits
 from perennial.live.serving.server import Traffic
 from perennial.live.serving.shadow import Candidate
+from perennial.model.inference import image_inputs
 
 IMAGES = [encoded(picture(seed, 12 + seed)) for seed in range(6)]
 SCALE = 3  # of the last weights, so that images differ
@@ -47,7 +45,7 @@ def predictions(several):
     return perennial.load(several.folder).predict(IMAGES, top=2)
 
 
-def test_predict_serve_python_and_the_saved_model_give_the_same_labels(several, predictions, tmp_path) -> None:
+def test_serve_python_and_the_saved_model_give_the_same_labels(several, predictions) -> None:
     outputs = tf.saved_model.load(str(several.folder)).signatures["classify_bytes"](image=tf.constant(IMAGES))
     labels = outputs["labels"].numpy()
     assert 0 < labels.mean() < 1
@@ -65,12 +63,6 @@ def test_predict_serve_python_and_the_saved_model_give_the_same_labels(several, 
     assert [[row[0][0], row[1][0]] for row in found["results"]] == [
         [each.label for each in answer.classes] for answer in predictions
     ]
-    files = [tmp_path / f"{number}.png" for number in range(len(IMAGES))]
-    for file, content in zip(files, IMAGES, strict=True):
-        file.write_bytes(content)
-    command = (sys.executable, "-m", "perennial", "predict", *map(str, files), "--model", str(several.folder))
-    printed = subprocess.run((*command, "--json"), cwd=ROOT, check=True, capture_output=True, text=True)
-    assert [each["labels"] for each in json.loads(printed.stdout)] == [[*each.labels] for each in predictions]
 
 
 def test_predictions_name_labels_in_order_of_probability(predictions) -> None:
@@ -81,18 +73,28 @@ def test_predictions_name_labels_in_order_of_probability(predictions) -> None:
     assert len({len(each.labels) for each in predictions}) > 1
 
 
-@pytest.mark.parametrize("kind", ["lines", "csv"])
-def test_lines_and_csv_hold_all_labels_and_the_most_probable_others(predictions, kind) -> None:
-    stream = io.StringIO()
-    WRITERS[kind](((f"{number}", each) for number, each in enumerate(predictions)), stream, "several")
+@pytest.mark.parametrize("kind", ["lines", "csv", "json"])
+def test_what_is_printed_holds_all_labels_and_the_most_probable_others(
+    several, predictions, kind, tmp_path, capsys
+) -> None:
+    files = [tmp_path / f"{number}.png" for number in range(len(IMAGES))]
+    for file, content in zip(files, IMAGES, strict=True):
+        file.write_bytes(content)
+    images = image_inputs.from_arguments([*map(str, files)])
+    predict_images._print(perennial.load(several.folder), images, kind, 2)
+    printed = capsys.readouterr().out
+    if kind == "json":
+        found = json.loads(printed)
+        assert [each["labels"] for each in found] == [[*each.labels] for each in predictions]
+        return
     if kind == "csv":
-        rows = list(csv.DictReader(io.StringIO(stream.getvalue())))
-        for number, each in enumerate(predictions):
-            mine = [row for row in rows if row["file"] == str(number)]
+        rows = list(csv.DictReader(io.StringIO(printed)))
+        for file, each in zip(files, predictions, strict=True):
+            mine = [row for row in rows if row["file"] == str(file)]
             assert {row["class"] for row in mine if row["label"] == "1"} == set(each.labels)
             assert {row["class"] for row in mine} == {*each.labels, *(one.label for one in each.classes)}
         return
-    for line, each in zip(stream.getvalue().splitlines(), predictions, strict=True):
+    for line, each in zip(printed.splitlines(), predictions, strict=True):
         given = ", ".join(f"{one.label} {one.probability:.4f}" for one in each.given) or "no label"
         others = [f"{one.label} {one.probability:.4f}" for one in each.classes if one.label not in each.labels]
         assert line.partition(": ")[2] == given + (f" ({', '.join(others)})" if others else "")

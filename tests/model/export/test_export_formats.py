@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from google.protobuf import text_format
-from scipy.special import softmax
 from support import scoring
 from support.scoring import CROPPED, GREY, World
 from tensorflow.python.util import deprecation
@@ -22,7 +21,6 @@ from perennial.base.errors import ConfigError
 from perennial.model import export_layout
 from perennial.model.export import export_formats, loading, parity, saved_model
 from perennial.model.export.export_formats import FORMATS
-from perennial.model.models.model_folder import Confidence
 
 ANY = GREY.model_copy(update={"preprocessing": "lenet", "height": None, "width": None, "image_size": 8})
 IMAGES = [(b"", image) for image in scoring.world(20).images]
@@ -56,15 +54,6 @@ def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SavedModel with a temperature."""
-    folder, world = tmp_path_factory.mktemp("calibrated"), scoring.world(20)
-    description = world.description.model_copy(update={"confidence": Confidence(temperature=3.0)})
-    saved_model.save(folder, world.model, description, ())
-    return folder
-
-
-@pytest.fixture(scope="module")
 def normalized(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A SavedModel with response normalization and standardized images."""
     world = scoring.world(20, "cifar10_tutorial", CROPPED)
@@ -90,17 +79,6 @@ def test_a_format_is_within_its_bounds_and_reproducible(export: Path, name: str)
     assert (classes == expected).mean() >= min(other.agreement, 0.9)
     assert classes.dtype == np.int64
     assert probabilities.dtype == np.float32
-
-
-@pytest.mark.fast_rows("tflite_float32")
-@pytest.mark.parametrize("name", FORMATS)
-def test_a_format_has_the_temperature_of_the_model(calibrated: Path, name: str) -> None:
-    converted(calibrated, name)
-    whole, _, other = parity.backends(calibrated, [name])
-    expected = softmax(scoring.world(20).logits / 3, axis=1)
-    np.testing.assert_allclose(whole.outputs(IMAGES)[1], expected, atol=1e-5)
-    atol = 0.3 if name == "tflite_int8" else other.difference
-    np.testing.assert_allclose(other.outputs(IMAGES)[1], expected, atol=atol)
 
 
 @pytest.mark.fast_rows("tflite_float32")

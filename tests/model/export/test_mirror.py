@@ -1,4 +1,4 @@
-"""Models that average over mirror images: against NumPy, in every format, and calibrated as they are."""
+"""Models that average over mirror images, with a temperature or thresholds: against NumPy, in every format."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -64,6 +64,7 @@ def test_every_way_to_ask_gives_the_mean_of_both_images(mirrored: Mirrored) -> N
         loaded.signatures["serving_default"](image=tf.constant(images)),
         loaded.signatures["classify_bytes"](image=[tf.io.encode_png(image).numpy() for image in images]),
     ):
+        require_decided(mirrored, *saved_model.by_name(answer))
         np.testing.assert_allclose(answer["probabilities"], mirrored.probabilities, atol=1e-6)
     classifier = Classifier(loaded, scoring.CLASSES)
     predicted = [each.probabilities for each in classifier.predict(list(images[..., 0]))]
@@ -84,6 +85,18 @@ def test_the_reference_of_drift_counts_the_classes_of_the_mean(mirrored: Mirrore
     np.testing.assert_allclose(found.logits, mirrored.logits, atol=1e-5)
 
 
+def require_decided(mirrored: Mirrored, decided: NDArray[np.int64], given: Floats, grid: float = 0) -> None:
+    """The classes, or the labels, are those of the probabilities; `grid`: steps to which these are rounded."""
+    assert (decided.dtype, given.dtype) == (np.int64, np.float32)
+    if (thresholds := mirrored.world.description.confidence.thresholds) is None:
+        assert (given.max(axis=1) - given[np.arange(len(decided)), decided] <= grid).all()
+        return
+    distances = given - np.float32(thresholds)
+    apart = np.abs(distances) > grid
+    np.testing.assert_array_equal(decided[apart], (distances >= 0)[apart])
+    assert 0.2 < decided.mean() < 0.8
+
+
 @pytest.mark.fast_rows("multiclass-tflite_int8", "multilabel-slim_graph")
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_format_averages(mirrored: Mirrored, name: str) -> None:
@@ -91,7 +104,7 @@ def test_every_format_averages(mirrored: Mirrored, name: str) -> None:
     decided, probabilities = parity.backends(mirrored.folder, [name])[-1].outputs(IMAGES)
     error = 0.3 if name == "tflite_int8" else FORMATS[name].difference
     np.testing.assert_allclose(probabilities, mirrored.probabilities, atol=error)
-    assert decided.ndim == (1 if mirrored.world.description.task == "multiclass" else 2)
+    require_decided(mirrored, decided, probabilities, 1 / 256 if name == "tflite_int8" else 0)
 
 
 def test_a_temperature_is_fitted_to_the_mean(tmp_path: Path) -> None:

@@ -91,18 +91,14 @@ def grey(tmp_path_factory: pytest.TempPathFactory) -> Scored:
     return scored(tmp_path_factory.mktemp("grey"), scoring.world(EXAMPLES))
 
 
-def require_all_agree(job: Job) -> None:
-    found = parity.compare(job)
+def test_an_export_of_mnist_cnn_agrees(grey: Scored) -> None:
+    found = parity.compare(grey.job)
     assert [each.format for each in found] == ["SavedModel", "SavedModel, classify_bytes"]
     for each in found:
         assert each.difference <= 1e-5
         assert (each.agreement, each.examples) == (1.0, EXAMPLES)
         assert each.bytes > 10_000
         assert each.milliseconds > 0
-
-
-def test_an_export_of_mnist_cnn_agrees(grey: Scored) -> None:
-    require_all_agree(grey.job)
 
 
 CAUGHT = r"SavedModel .*example \d+ .*[\d.e-]+ of \w+, expected [\d.e-]+"

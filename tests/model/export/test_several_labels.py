@@ -1,11 +1,10 @@
-"""Exports of a model that gives any number of labels an image: every format, and its parity."""
+"""The parity of exports that give any number of labels an image; test_mirror has what they answer."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
-from model.export.test_export_formats import IMAGES, converted
+from model.export.test_export_formats import IMAGES
 from model.export.test_parity import EXAMPLES, job_of, write_export
 from scipy.special import expit
 from support import scoring
@@ -15,8 +14,7 @@ from support.scoring import World
 from perennial.base.errors import QualityError
 from perennial.data.records import manifest
 from perennial.model.evaluation.predictions import Predictions
-from perennial.model.export import parity, saved_model
-from perennial.model.export.export_formats import FORMATS
+from perennial.model.export import parity
 from perennial.model.export.parity import Backend, FormatComparison
 from perennial.model.models.model_folder import Confidence
 
@@ -28,48 +26,6 @@ def several(examples: int = len(IMAGES)) -> tuple[World, np.ndarray]:
     found = Confidence(thresholds=thresholds.tolist())
     described = world.description.model_copy(update={"task": "multilabel", "confidence": found})
     return World(world.model, described, world.images, world.labels, world.logits), thresholds.astype("f4")
-
-
-@pytest.fixture(scope="module")
-def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SavedModel to convert."""
-    folder = tmp_path_factory.mktemp("several")
-    saved_model.save(folder, several()[0].model, several()[0].description, ())
-    return folder
-
-
-def test_both_signatures_and_the_loaded_model_give_the_labels_at_the_thresholds(export: Path) -> None:
-    world, thresholds = several()
-    loaded = tf.saved_model.load(str(export))
-    files = [tf.io.encode_png(image).numpy() for image in world.images]
-    for outputs in (
-        loaded(world.images),
-        loaded.signatures["serving_default"](image=tf.constant(world.images)),
-        loaded.signatures["classify_bytes"](image=tf.constant(files)),
-    ):
-        assert set(outputs) == {"labels", "probabilities"}
-        labels, probabilities = (outputs[name].numpy() for name in ("labels", "probabilities"))
-        np.testing.assert_allclose(probabilities, expit(world.logits), atol=1e-6)
-        np.testing.assert_array_equal(labels, probabilities >= thresholds)
-        assert (labels.dtype, probabilities.dtype) == (np.int64, np.float32)
-        assert 0.2 < labels.mean() < 0.8
-
-
-@pytest.mark.fast_rows("tflite_int8", "slim_graph")
-@pytest.mark.parametrize("name", FORMATS)
-def test_every_format_gives_the_labels_of_its_probabilities(export: Path, name: str) -> None:
-    world, thresholds = several()
-    converted(export, name)
-    labels, probabilities = parity.backends(export, [name])[-1].outputs(IMAGES)
-    expected = expit(world.logits)
-    error = 0.3 if name == "tflite_int8" else FORMATS[name].difference
-    assert np.abs(probabilities - expected).max() <= error
-    # Its probabilities are steps, to which thresholds are rounded.
-    grid = 1 / 256 if name == "tflite_int8" else 0
-    near = np.abs(probabilities - thresholds) <= grid
-    np.testing.assert_array_equal(labels[~near], (probabilities >= thresholds)[~near])
-    assert (labels == (expected >= thresholds)).mean() >= 0.9
-    assert (labels.dtype, labels.shape) == (np.int64, expected.shape)
 
 
 def test_the_parity_of_several_labels_is_that_of_one(tmp_path: Path) -> None:
