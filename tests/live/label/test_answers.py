@@ -241,9 +241,7 @@ def test_a_branch_is_continued_by_what_is_new(project, answers, queue):
     assert len(git.run("ls-tree", "--name-only", "labels-1:labels/images").splitlines()) == 2
 
 
-@pytest.mark.parametrize(
-    "traffic", [(None, None), (None, "decides"), ("decides", None), ("decides", "protects")]
-)
+@pytest.mark.parametrize("traffic", [(None, "decides"), ("decides", "protects")])
 def test_branches_of_two_people_are_merged_without_a_conflict(load, project, answers, queue, tmp_path, traffic):
     (tmp_path / ".git" / "info" / "attributes").write_bytes((checkout.ROOT / ".gitattributes").read_bytes())
     git = Repository(tmp_path)

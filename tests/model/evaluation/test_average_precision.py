@@ -38,7 +38,7 @@ def test_a_class_without_labels_has_none_and_does_not_count():
 
 @pytest.mark.parametrize("digits", [1, 9])
 def test_the_influence_is_the_derivative_by_the_weight_of_an_example(digits):
-    labels, probabilities = drawn(3, 40, 4, digits=digits)
+    labels, probabilities = drawn(3, 20, 4, digits=digits)
     labels[:, 2] = 0
 
     def weighted(weights: np.ndarray) -> float:

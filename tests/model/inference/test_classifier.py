@@ -49,10 +49,10 @@ def test_no_images_give_no_predictions(classifier) -> None:
 
 
 def test_predictions_of_many_batches_come_in_order(world, classifier) -> None:
-    images = [picture(number, 20 + number % 5) for number in range(150)]
+    images = [picture(number, 20 + number % 5) for number in range(80)]
     predictions = probabilities(classifier.predict(iter(images)))
     np.testing.assert_allclose(predictions, [world.expected(image) for image in images], atol=1e-5)
-    assert len(np.unique(predictions.round(4), axis=0)) > 100
+    assert len(np.unique(predictions.round(4), axis=0)) > 50
 
 
 def test_large_images_go_through_the_model_in_parts(classifier) -> None:
