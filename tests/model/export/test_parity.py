@@ -2,8 +2,9 @@
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -16,7 +17,6 @@ from support.scoring import CLASSES, GREY, World
 from perennial.base import files
 from perennial.base.errors import DataError, PerennialError, QualityError
 from perennial.base.parallel import child
-from perennial.data.preprocessing import ImageSpec
 from perennial.data.records import manifest
 from perennial.model.evaluation.predictions import Predictions
 from perennial.model.export import parity, saved_model
@@ -28,22 +28,11 @@ EXAMPLES = 30
 PROGRAM = parity.__name__
 
 
-@dataclass(frozen=True)
-class Scored:
+class Scored(NamedTuple):
     """A model with its predictions, and an export of it."""
 
     world: World
     job: Job
-
-    def exported(
-        self, folder: Path, *, pixels: ImageSpec | None = None, classes: tuple[str, ...] = CLASSES
-    ) -> Job:
-        """The job with another export, with this preprocessing and these labels."""
-        description = self.world.description.model_copy(
-            update={"pixels": pixels or self.world.description.pixels}
-        )
-        write_export(folder / "export", replace(self.world, description=description), self.job.records, classes)
-        return self.job.model_copy(update={"export": folder / "export"})
 
 
 def write_export(
@@ -105,9 +94,11 @@ CAUGHT = r"SavedModel .*example \d+ .*[\d.e-]+ of \w+, expected [\d.e-]+"
 
 
 def test_another_scaling_is_caught(grey: Scored, tmp_path: Path) -> None:
-    job = grey.exported(tmp_path, pixels=GREY.model_copy(update={"preprocessing": "lenet"}))
+    pixels = GREY.model_copy(update={"preprocessing": "lenet"})
+    description = grey.world.description.model_copy(update={"pixels": pixels})
+    write_export(tmp_path / "export", replace(grey.world, description=description), grey.job.records)
     with pytest.raises(QualityError, match=CAUGHT):
-        parity.compare(job)
+        parity.compare(grey.job.model_copy(update={"export": tmp_path / "export"}))
 
 
 @pytest.mark.parametrize(
