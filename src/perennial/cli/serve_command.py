@@ -65,13 +65,13 @@ def _serve(  # noqa: PLR0913 - each option is one
     )  # fmt: skip
     kept = {"what": keep_what, "share": keep_share, "per_day": keep_per_day, "days": keep_days}
     poll_s = every or (POLL_BUCKET_S if is_bucket(chosen) else POLL_S)
-    traffic = server.Traffic(
-        keep=keep and _capture(params, keep, bytes=keep_mb << 20, **kept),
-        shadow=shadow and _candidate(shadow, shadow_share, shadow_max_ms),
-    )
+    traffic = {
+        "keep": keep and _capture(params, keep, bytes=keep_mb << 20, **kept),
+        "shadow": shadow and _candidate(shadow, shadow_share, shadow_max_ms),
+    }
     listener, decision = server.listen(host, port), _decision(params, chosen)
     served = (name or own, chosen, limits, poll_s, listener)
-    server.serve(server.ModelServer(*served, decision=decision, traffic=traffic))
+    server.serve(server.ModelServer(*served, decision=decision, **traffic))
 
 
 def _origins(given: Sequence[str]) -> frozenset[str]:

@@ -25,7 +25,6 @@ from perennial.base.storage.local import LocalStore
 from perennial.live.capture import keeper, place
 from perennial.live.capture.keeper import CaptureLimits
 from perennial.live.capture.same_image import Wanted
-from perennial.live.serving.server import Traffic
 from perennial.model.export import reference
 from perennial.model.export.reference import FEATURES
 from perennial.model.export_layout import REFERENCE
@@ -58,8 +57,7 @@ def photograph() -> bytes:
 
 @contextmanager
 def keeping(world, store, **limits):
-    traffic = Traffic(keep=(store, CaptureLimits(**{**vars(ALL), **limits})))
-    with serving(world.folder, traffic=traffic) as (_, client):
+    with serving(world.folder, keep=(store, replace(ALL, **limits))) as (_, client):
         yield client
 
 
@@ -124,8 +122,7 @@ def measured(tmp_path_factory):
 
 
 def test_statistics_are_those_that_the_export_computes_and_no_pixel_is_kept(measured, store) -> None:
-    traffic = Traffic(keep=(store, replace(ALL, what="statistics")))
-    with serving(measured, traffic=traffic) as (_, client):
+    with serving(measured, keep=(store, replace(ALL, what="statistics"))) as (_, client):
         ask(client, *IMAGES)
         wait_until(lambda: counted(client, "kept") == len(IMAGES))
     kept = list(place.read(store))
@@ -135,15 +132,11 @@ def test_statistics_are_those_that_the_export_computes_and_no_pixel_is_kept(meas
         np.testing.assert_allclose(each.values(), features, atol=1e-4)
         assert each.brightness == pytest.approx(brightness, abs=1e-3)
     assert {each.reference for each in kept} == {reference.mark(measured)}
-    assert place.usage(store, kept[0].day).today == len(IMAGES)
+    assert place.usage(store, kept[0].day)[1] == len(IMAGES)
 
 
 def test_statistics_of_an_export_without_a_reference_are_not_kept(world, store, caplog) -> None:
-    traffic = Traffic(keep=(store, replace(ALL, what="statistics")))
-    with (
-        caplog.at_level(logging.WARNING, keeper.__name__),
-        serving(world.folder, traffic=traffic) as (_, client),
-    ):
+    with caplog.at_level(logging.WARNING, keeper.__name__), keeping(world, store, what="statistics") as client:
         ask(client, *IMAGES)
         wait_until(lambda: counted(client, "unusable") == len(IMAGES))
     (said,) = [line for line in caplog.messages if "no statistics are kept" in line]

@@ -14,8 +14,11 @@ import pytest
 from support.exports import list_files
 from support.inference import World
 
+from perennial.base.storage import Store
+from perennial.live.capture.keeper import CaptureLimits
 from perennial.live.serving.requests import ServingLimits
-from perennial.live.serving.server import ANSWER, SWITCH_S, ModelServer, Traffic, listen, url
+from perennial.live.serving.server import SWITCH_S, ModelServer, listen, url
+from perennial.live.serving.shadow import Candidate
 from perennial.model.export import loading
 from perennial.model.export_layout import GRAPH
 from perennial.model.inference.classifier import Classifier
@@ -46,16 +49,16 @@ def serving(
     *,
     poll_s: float = 0.1,
     decision: Path | None = None,
-    traffic: Traffic = ANSWER,
+    keep: tuple[Store, CaptureLimits] | None = None,
+    shadow: Candidate | None = None,
     **limits: float,
 ) -> Iterator[tuple[ModelServer, httpx.Client]]:
     """A server that is ready, and a client of it; both end with the block."""
     patch = pytest.MonkeyPatch()
     patch.setattr(loading, "load", load_once)
     listener = listen("127.0.0.1", 0)
-    server = ModelServer(
-        NAME, str(model), ServingLimits(**limits), poll_s, listener, decision=decision, traffic=traffic
-    )  # type: ignore[arg-type]
+    more = {"decision": decision, "keep": keep, "shadow": shadow}
+    server = ModelServer(NAME, str(model), ServingLimits(**limits), poll_s, listener, **more)
     thread = threading.Thread(target=server.run)
     address = url(listener)
     thread.start()

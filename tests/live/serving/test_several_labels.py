@@ -17,7 +17,6 @@ from perennial.base.storage.local import LocalStore
 from perennial.cli import predict_images
 from perennial.live.capture import place
 from perennial.live.capture.keeper import CaptureLimits
-from perennial.live.serving.server import Traffic
 from perennial.live.serving.shadow import Candidate
 from perennial.model.inference import image_inputs
 
@@ -106,7 +105,7 @@ def test_metrics_kept_records_and_a_candidate_know_all_labels(
     candidate = write_export(tmp_path / "candidate" / "export", scale=SCALE, thresholds=(1.0, 1.0, 1.0))
     store = LocalStore(tmp_path / "kept")
     shadow = Candidate(model=str(candidate.folder), share=1, max_ms=None)
-    with serving(several.folder, traffic=Traffic(keep=(store, ALL), shadow=shadow)) as (_, client):
+    with serving(several.folder, keep=(store, ALL), shadow=shadow) as (_, client):
         assert client.post(f"{MODEL}:predict", json={"instances": [*map(b64, IMAGES)]}).status_code == 200
         wait_until(lambda: client.get("shadow").json()["images"] == len(IMAGES))
         compared, metrics = client.get("shadow").json(), client.get("metrics").text
@@ -133,7 +132,7 @@ def test_a_version_of_the_other_task_changes_the_form_of_answers_and_stops_a_can
     published = tmp_path / "models"
     publish(published, world)
     shadow = Candidate(model=str(world.folder), share=1, max_ms=None)
-    with serving(published, traffic=Traffic(shadow=shadow)) as (_, client):
+    with serving(published, shadow=shadow) as (_, client):
 
         def form() -> tuple[str, str]:
             found = client.post(f"{MODEL}:predict", json={"inputs": [b64(IMAGES[0])]}).json()

@@ -16,7 +16,6 @@ from perennial.base.storage.local import LocalStore
 from perennial.live.capture import place
 from perennial.live.capture.keeper import Answered, CaptureLimits
 from perennial.live.serving import served_version, shadow
-from perennial.live.serving.server import Traffic
 from perennial.live.serving.shadow import Candidate, Comparison
 from perennial.model.inference.image_inputs import from_values
 
@@ -30,10 +29,8 @@ ALL = CaptureLimits(share=0, per_day=1000, bytes=1 << 30, days=30)
 @contextmanager
 def shadowing(world, candidate, store=None):
     """A server with a candidate, whose process has loaded it or failed to."""
-    traffic = Traffic(
-        keep=(store, ALL) if store else None, shadow=Candidate(model=str(candidate), share=1, max_ms=None)
-    )
-    with serving(world.folder, traffic=traffic) as (server, client):
+    mine = Candidate(model=str(candidate), share=1, max_ms=None)
+    with serving(world.folder, keep=(store, ALL) if store else None, shadow=mine) as (server, client):
         yield server, client
 
 

@@ -20,7 +20,7 @@ from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,13 +119,6 @@ class Damaged:
         return f"{self.count} damaged records are left out; the first: {self.first}"
 
 
-class Usage(NamedTuple):
-    """What a place holds."""
-
-    bytes: int
-    today: int  # images of the day
-
-
 def open_place(url: str) -> Store:
     """Open a folder, which is made, or the store at a URL."""
     store = open_store(url)
@@ -180,14 +173,14 @@ def put_records(store: Store, day: str, name: str, records: Iterable[KeptImage])
     store.put(f"{day}/records/{name}.jsonl", "".join(lines).encode())
 
 
-def usage(store: Store, day: str) -> Usage:
+def usage(store: Store, day: str) -> tuple[int, int]:
     """Count the bytes of all days, and the images of one, also those of which only statistics are kept."""
     size = images = 0
     for entry, found in _ours(store):
         size += entry.size
         if found["day"] == day:
             images += 1 if found["sha256"] else int(found["statistics"] or 0)
-    return Usage(size, images)
+    return size, images
 
 
 def statistics(store: Store) -> int:

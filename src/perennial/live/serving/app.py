@@ -92,18 +92,18 @@ class Service:
         body = io.BytesIO()
         try:
             await self._read(request, body)
-            parsed = await self._parsed(body.getvalue(), verb)
+            images, form = await self._parsed(body.getvalue(), verb)
             version = self.version(name, number)  # the version may have changed while the body was received
-            outputs = await asyncio.wrap_future(self.batcher.submit(version, parsed.images))
+            outputs = await asyncio.wrap_future(self.batcher.submit(version, images))
         except asyncio.CancelledError:  # the drain took too long
             raise RequestRefused(503, "the server is shutting down; try another one") from None
         finally:
             self._held -= body.tell()
         names, answers = version.classifier.classes, version.classifier.answers(outputs)
         self.metrics.predicted(outputs, names, answers)
-        content = requests.answer(parsed.form, outputs, names, version.number, answers)
+        content = requests.answer(form, outputs, names, version.number, answers)
         for observer in self.observers:
-            observer.offer(Served(version.number, version.classifier, parsed.images, outputs))
+            observer.offer(Served(version.number, version.classifier, images, outputs))
         return Response(content, media_type="application/json", headers={VERSION_HEADER: version.number})
 
     async def _parsed(self, body: bytes, verb: Verb) -> requests.ImageRequest:

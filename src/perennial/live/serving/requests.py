@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import orjson
@@ -36,6 +36,7 @@ Verb = Literal["predict", "classify"]
 Form = Literal["row", "column", "classify"]
 Probabilities = NDArray[np.float32]  # [classes]
 Answer = str | tuple[str, ...]  # of one label an image, or of several
+ImageRequest = tuple[Sequence[ImageSource], Form]  # the images of a request, and the format of the response
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,15 +69,8 @@ class RequestRefused(Exception):
         return self.reason
 
 
-class ImageRequest(NamedTuple):
-    """The images of a request, and the format of the response."""
-
-    images: Sequence[ImageSource]
-    form: Form
-
-
 def parse(limits: ServingLimits, body: bytes, verb: Verb) -> ImageRequest:
-    """Parse the images of a request's body."""
+    """Parse the images of a request's body, and the format of the response."""
     _require_few_values(body, limits)
     try:
         document = orjson.loads(body)
@@ -99,7 +93,7 @@ def parse(limits: ServingLimits, body: bytes, verb: Verb) -> ImageRequest:
             413, f"{key} holds {len(values)} images, the limit is {limits.instances}; send several requests"
         )
     named = ((f"{key}[{index}]", value) for index, value in enumerate(values))
-    return ImageRequest([_image(name, value, signature, limits) for name, value in named], form)
+    return [_image(name, value, signature, limits) for name, value in named], form
 
 
 def _require_few_values(body: bytes, limits: ServingLimits) -> None:
@@ -120,7 +114,7 @@ def of_file(limits: ServingLimits, body: bytes, verb: Verb) -> ImageRequest | No
     if accept.format_name(body) == "unknown" and accept.other(body) is None:
         return None
     image = ImageSource("the body", partial(_read, body, limits.pixels), len(body))
-    return ImageRequest([image], "row" if verb == "predict" else "classify")
+    return [image], "row" if verb == "predict" else "classify"
 
 
 def _values(document: dict[str, Any], verb: Verb) -> tuple[str, Form, list[Any]]:

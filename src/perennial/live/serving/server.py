@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -44,19 +43,8 @@ HEAD_BYTES = 8 << 10  # of a request's head
 BOTH_LENGTHS = {b"content-length", b"transfer-encoding"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Traffic:
-    """What is done with a share of the images besides answering."""
-
-    keep: tuple[Store, CaptureLimits] | None = None  # where and how many are kept
-    shadow: Candidate | None = None  # what is compared with the model
-
-
-ANSWER = Traffic()  # nothing else
-
-
 class ModelServer:
-    """A server on an open socket."""
+    """A server on an open socket; it may keep a share of the images, and compare a candidate with the model."""
 
     def __init__(
         self,
@@ -67,16 +55,17 @@ class ModelServer:
         listener: socket.socket,
         *,
         decision: Path | None = None,
-        traffic: Traffic = ANSWER,
+        keep: tuple[Store, CaptureLimits] | None = None,
+        shadow: Candidate | None = None,
     ) -> None:
         self.error: Exception | None = None
         self.idle = True  # after `run`: no thread is still running TensorFlow
         self.listener = listener
         self.service = app.Service(name, limits, lambda: self.follower.current, lambda: self.follower.rejected)
         metrics = self.service.metrics
-        keeper = Keeper(*traffic.keep, name, metrics.kept) if traffic.keep else None
-        if traffic.shadow:
-            self.service.shadow = Shadow(traffic.shadow, metrics.shadowed, keeper)
+        keeper = Keeper(*keep, name, metrics.kept) if keep else None
+        if shadow:
+            self.service.shadow = Shadow(shadow, metrics.shadowed, keeper)
         self.service.observers = list(filter(None, (keeper, self.service.shadow)))
         self.budget = PixelBudget(limits.pixels)
         self.follower = Follower(place(model), self.budget, poll_s, self.service.metrics.loaded, decision)
