@@ -213,13 +213,9 @@ def test_only_images_of_the_queue_are_shown(client, queue):
     assert client.get(f"/images/{'a' * 64}").status_code == 404
 
 
-def labelled_all(answers, queue):
-    for number, each in enumerate(queue.images):
-        answers.add(each, ("cat", "dog", "cow", "")[number], "Ada")
-
-
 def test_labels_and_images_return_on_a_branch_and_the_checkout_stays(project, answers, queue):
-    labelled_all(answers, queue)
+    for each, name in zip(queue.images, ("cat", "dog", "cow", ""), strict=True):
+        answers.add(each, name, "Ada")
     made = branch.make(project, answers, "labels-1", push=False)
     git = Repository(answers.folder.parent)
     files = git.run("ls-tree", "-r", "--name-only", "labels-1", "labels").splitlines()

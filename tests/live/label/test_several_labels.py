@@ -75,30 +75,24 @@ def test_a_page_of_another_task_and_strange_labels_are_refused(labelling) -> Non
     assert labelling.answers.labels() == {}
 
 
-@pytest.mark.parametrize("kind", ["JSON", "JSON-MIN", "CSV", "ours"])
+NAMES = ["cat", 'a "quoted", name']
+CHOICES = {
+    "JSON": (NAMES, [studio.NONE]), "JSON-MIN": ({"choices": NAMES}, studio.NONE),
+    "CSV": (json.dumps({"choices": NAMES}), studio.NONE), "ours": (json.dumps(NAMES), "[]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", CHOICES)
 def test_label_studio_gives_several_labels_and_gets_them(labelling, kind) -> None:
-    images, names = labelling.queue.images, ["cat", 'a "quoted", name']
-    quoted = json.dumps({"choices": names}).replace('"', '""')
-    shas = [each.sha256 for each in images]
-    task = {"data": {"sha256": shas[0]}, "annotations": [{"result": [choices(names)]}]}
-    none = {"data": {"sha256": shas[1]}, "annotations": [{"result": [choices([studio.NONE])]}]}
-    text = {
-        "JSON": json.dumps([task, none]),
-        "JSON-MIN": json.dumps(
-            [{"sha256": shas[0], "choice": {"choices": names}}, {"sha256": shas[1], "choice": studio.NONE}]
-        ),
-        "CSV": f'sha256,choice\n{shas[0]},"{quoted}"\n{shas[1]},{studio.NONE}\n',
-        "ours": "sha256,class\n" + f'{shas[0]},"' + json.dumps(names).replace('"', '""') + f'"\n{shas[1]},[]\n',
-    }[kind]
-    labels = studio.read(text, "export", images, several=True)
-    assert [each.labels for each in labels] == [sorted(names), []]
-    found = studio.tasks([(images[0], "a.png")], {shas[0]: labels[0]}, several=True)
-    assert found[0]["annotations"][0]["result"][0]["value"] == {"choices": sorted(names)}
-    assert 'choice="multiple"' in studio.interface(names, several=True)
-
-
-def choices(names):
-    return {"type": "choices", "value": {"choices": names}}
+    images = labelling.queue.images
+    rows = [
+        {"sha256": each.sha256, "choice": choice} for each, choice in zip(images, CHOICES[kind], strict=False)
+    ]
+    labels = studio.read(json.dumps(rows), "export", images, several=True)
+    assert [each.labels for each in labels] == [sorted(NAMES), []]
+    found = studio.tasks([(images[0], "a.png")], {images[0].sha256: labels[0]}, several=True)
+    assert found[0]["annotations"][0]["result"][0]["value"] == {"choices": sorted(NAMES)}
+    assert 'choice="multiple"' in studio.interface(NAMES, several=True)
 
 
 def test_equal_sets_of_labels_are_equal_whoever_gave_them() -> None:

@@ -123,6 +123,8 @@ def test_metrics_kept_records_and_a_candidate_know_all_labels(
     assert all(each.nearest[0] in CLASSES and each.nearest[1] > 0 for each in records)
     disagreeing = [each for each in place.read(store) if each.reason == "disagreement"]
     assert {each.candidate_labels for each in disagreeing} == {()}
+    for each in disagreeing:  # the candidate is the same network, with other thresholds
+        assert [name for name, _ in each.candidate_top] == [name for name, _ in each.top]
 
 
 @pytest.mark.slow

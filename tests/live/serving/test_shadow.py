@@ -12,8 +12,6 @@ from support.checkout import wait_until
 from support.raw import encoded, picture
 
 from perennial.base.errors import Interrupted
-from perennial.base.storage.local import LocalStore
-from perennial.live.capture import place
 from perennial.live.capture.keeper import Answered, CaptureLimits
 from perennial.live.serving import served_version, shadow
 from perennial.live.serving.shadow import Candidate, Comparison
@@ -27,10 +25,10 @@ ALL = CaptureLimits(share=0, per_day=1000, bytes=1 << 30, days=30)
 
 
 @contextmanager
-def shadowing(world, candidate, store=None):
+def shadowing(world, candidate):
     """A server with a candidate, whose process has loaded it or failed to."""
     mine = Candidate(model=str(candidate), share=1, max_ms=None)
-    with serving(world.folder, keep=(store, ALL) if store else None, shadow=mine) as (server, client):
+    with serving(world.folder, shadow=mine) as (server, client):
         yield server, client
 
 
@@ -48,21 +46,6 @@ def test_an_equal_candidate_agrees_and_one_that_disagrees_is_shown_by_class(worl
             assert found["agreed"] == agreed
             assert sum(each["images"] for each in found["disagreements"]) == 4 - agreed
             assert found["confidence"]["candidate"] == pytest.approx(found["confidence"]["served"], abs=1e-5)
-
-
-@pytest.mark.slow
-def test_images_on_which_the_two_disagree_are_kept_with_both_answers(world, turned, tmp_path) -> None:
-    store = LocalStore(tmp_path / "kept")
-    with shadowing(world, turned, store) as (_, client):
-        ask(client, *IMAGES)
-        wait_until(lambda: 'perennial_kept_images_total{result="kept"} 4.0' in client.get("metrics").text)
-    kept = list(place.read(store))
-    assert {each.reason for each in kept} == {"disagreement"}
-    for each in kept:
-        assert each.candidate_top[0][0] != each.top[0][0]
-        assert [share for _, share in each.candidate_top] == pytest.approx(
-            [share for _, share in each.top], abs=1e-5
-        )
 
 
 @pytest.mark.slow

@@ -54,7 +54,6 @@ def coverage(examples: int, share: float, level: float = intervals.LEVEL) -> flo
 @pytest.mark.parametrize("level", [0.8, 0.95])
 def test_the_interval_of_a_share_contains_it_at_least_as_often_as_it_says(examples: int, level: float) -> None:
     found = {share: coverage(examples, share, level) for share in SHARES}
-    print(f"{level:.0%} interval of a share, n = {examples}:", {k: round(v, 3) for k, v in found.items()})
     assert min(found.values()) >= level - 1e-12
 
 
@@ -71,8 +70,6 @@ def test_the_interval_of_a_mean_loss_contains_it_about_as_often_as_it_says(name:
     random = np.random.default_rng(examples)
     found = [intervals.mean(draw(random, examples), math.log(10)) for _ in range(SAMPLES)]
     covered = float(np.mean([low <= true <= high for low, high in found]))
-    width = float(np.median([high - low for low, high in found])) / true
-    print(f"95 % interval of loss, {name}, n = {examples}: {covered:.3f}, median width {width:.2f} of the mean")
     assert covered >= 0.92  # 0.94, less three standard errors of 500 samples
 
 
@@ -86,7 +83,6 @@ def test_the_interval_of_a_gain_contains_it_about_as_often_as_it_says(examples: 
         chances = binom.pmf(won + lost, examples, discordant) * binom.pmf(won, won + lost, better)
         gain = discordant * (2 * better - 1)
         found[discordant, better] = float(chances[(ends[:, 0] <= gain) & (gain <= ends[:, 1])].sum())
-    print(f"95 % interval of a gain, n = {examples}:", {k: round(v, 3) for k, v in found.items()})
     assert min(found.values()) >= 0.93
 
 

@@ -5,11 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from model.export import label_image
 from support import scoring
 from support.scoring import GREY
 
-from perennial.base import files
 from perennial.base.config.networks import NETWORKS
 from perennial.model import export_layout
 from perennial.model.export import export_formats, graphs, loading, saved_model
@@ -42,6 +40,14 @@ def expected(export: Path) -> np.ndarray:
     return classify(image=tf.constant(WORLD.images))["probabilities"].numpy()
 
 
+def label_image(file: Path, nodes: tuple[str, str], image: np.ndarray) -> np.ndarray:
+    """What the program label_image, which came with TensorFlow 1, gets for an image that it has normalized."""
+    with tf.Graph().as_default() as graph, tf.compat.v1.Session() as session:
+        tf.import_graph_def(tf.compat.v1.GraphDef.FromString(file.read_bytes()))
+        entrance, result = (graph.get_operation_by_name(f"import/{name}").outputs[0] for name in nodes)
+        return session.run(result, {entrance: image[None]})
+
+
 @pytest.mark.fast_rows("lenet-lenet-28")
 @pytest.mark.parametrize(
     ("name", "preprocessing", "side"),
@@ -71,17 +77,13 @@ def test_label_image_gets_the_classes_of_every_kind_of_network(
     saved_model.save(folder, model, description.model_copy(update={"pixels": pixels}), ())
     export_formats.write(folder, ["slim_graph"], lambda: ())
     random, classify = np.random.default_rng(0), loading.load(folder).signatures["classify"]
-    for number in range(2):
+    for _ in range(2):
         # The client cannot crop, so where the preprocessing does, images have one colour.
         plain = (1, 1, channels) if preprocessing in ("inception", "vgg") else (side, side, channels)
         image = np.broadcast_to(random.integers(0, 256, plain, np.uint8), (side, side, channels))
-        file = tmp_path / f"{number}.png"
-        files.write_bytes(file, tf.io.encode_png(image).numpy())
         mean, std = CONSTANTS.get(preprocessing) or (image.mean(), image.std())
-        found = label_image.probabilities(
-            folder / export_layout.EXTRA / "inference_graph.pb", [file],
-            nodes=("input", graphs.output_node(name)), size=side, mean=mean, std=std,
-        )  # fmt: skip
+        graph = folder / export_layout.EXTRA / "inference_graph.pb"
+        found = label_image(graph, ("input", graphs.output_node(name)), (image - mean) / std)
         outputs = classify(image=tf.constant(image[None]))
         assert found.argmax() == outputs["classes"][0]
         expected = tf.nn.softmax(found) if name in graphs.LOGITS else found
