@@ -161,10 +161,6 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path) -> None:
         place.open_place(str(tmp_path / "kept"))
 
 
-def test_a_record_belongs_to_its_day_of_utc() -> None:
-    assert record(time=f"{DAY}T23:59:59.999+00:00").day == DAY
-
-
 def test_servers_that_start_at_once_are_all_remembered(tmp_path) -> None:
     places = [str(tmp_path / name) for name in "abcdefgh"]
     with ThreadPoolExecutor(len(places)) as threads:

@@ -228,7 +228,9 @@ def test_batches_end_at_a_number_of_images_or_bytes() -> None:
 
 @pytest.mark.usefixtures("forked")
 def test_a_process_that_dies_is_reported_with_its_log(grey: Scored, tmp_path: Path) -> None:
-    with pytest.raises(PerennialError, match=r"code 1.*the old export was kept") as caught:
+    with pytest.raises(
+        PerennialError, match=r"perennial\.no_such_module ended with code 1.*export was kept"
+    ) as caught:
         apart(grey.job, tmp_path / "log", program="perennial.no_such_module")
     assert type(caught.value) is PerennialError
     assert str(tmp_path / "log") in str(caught.value)
