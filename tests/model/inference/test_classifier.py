@@ -15,6 +15,7 @@ from support.raw import picture
 import perennial
 from perennial.base.errors import ConfigError, DataError, QualityError
 from perennial.data.images import decode
+from perennial.model.inference import classifier as module
 from perennial.model.inference.classifier import Classifier
 from perennial.model.inference.image_inputs import PixelBudget
 
@@ -55,11 +56,11 @@ def test_predictions_of_many_batches_come_in_order(world, classifier) -> None:
     assert len(np.unique(predictions.round(4), axis=0)) > 50
 
 
-def test_large_images_go_through_the_model_in_parts(classifier) -> None:
+def test_large_images_go_through_the_model_in_parts(classifier, monkeypatch) -> None:
     images = [picture(number, 40) for number in range(20)]
     expected = probabilities(classifier.predict(images))
-    parts = Classifier(classifier._model, CLASSES, batch_pixels=3 * 40 * 40)
-    np.testing.assert_allclose(probabilities(parts.predict(images)), expected, atol=1e-6)
+    monkeypatch.setattr(module, "BATCH_PIXELS", 3 * 40 * 40)
+    np.testing.assert_allclose(probabilities(classifier.predict(images)), expected, atol=1e-6)
 
 
 class Watched:
@@ -85,9 +86,11 @@ class Watched:
 
 
 @pytest.mark.parametrize("pixels", [2 * 40 * 40, 10])  # for two images, or less than one
-def test_all_workers_together_stay_within_the_pixel_budget(classifier, pixels: int) -> None:
+def test_all_workers_together_stay_within_the_pixel_budget(classifier, pixels: int, monkeypatch) -> None:
+    monkeypatch.setattr(module, "WORKERS", 4)
+    monkeypatch.setattr(module, "BATCH_PIXELS", 40 * 40)
     watched = Watched(types.SimpleNamespace(signatures=dict(classifier._model.signatures)))
-    limited = Classifier(watched, CLASSES, workers=4, batch_pixels=40 * 40, budget=PixelBudget(pixels))
+    limited = Classifier(watched, CLASSES, budget=PixelBudget(pixels))
     assert len(limited.predict([picture(number, 40) for number in range(60)])) == 60
     assert 0 < watched.most <= max(pixels, 40 * 40)
 

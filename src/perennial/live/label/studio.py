@@ -50,13 +50,16 @@ def tasks(
     images: Iterable[tuple[QueuedImage, str]], labels: Mapping[str, Label], *, several: bool = False
 ) -> list[dict[str, Any]]:
     """Tasks in Label Studio's JSON with their labels, and without predictions, which would lead people."""
-    return [
-        {
-            "data": {TO: f"{LOCAL}{name}", "sha256": each.sha256},
-            "annotations": [_annotation(labels[each.sha256], several)] if each.sha256 in labels else [],
-        }
-        for each, name in images
-    ]
+    found = []
+    for each, name in images:
+        task: dict[str, Any] = {"data": {TO: f"{LOCAL}{name}", "sha256": each.sha256}, "annotations": []}
+        if label := labels.get(each.sha256):
+            names = label.labels if several else [label.class_]
+            value = {"choices": list(filter(None, names)) or [NONE]}
+            choice = {"from_name": FROM, "to_name": TO, "type": "choices", "value": value}
+            task["annotations"] = [{"result": [choice], "was_cancelled": False, "created_at": label.time}]
+        found.append(task)
+    return found
 
 
 def table(images: Iterable[tuple[QueuedImage, str]]) -> str:
@@ -66,13 +69,6 @@ def table(images: Iterable[tuple[QueuedImage, str]]) -> str:
     writer.writerow((TO, "sha256"))
     writer.writerows((f"{LOCAL}{name}", each.sha256) for each, name in images)
     return stream.getvalue()
-
-
-def _annotation(label: Label, several: bool) -> dict[str, Any]:
-    names = label.labels if several else [label.class_]
-    value = {"choices": list(filter(None, names)) or [NONE]}
-    choice = {"from_name": FROM, "to_name": TO, "type": "choices", "value": value}
-    return {"result": [choice], "was_cancelled": False, "created_at": label.time}
 
 
 def read(text: str, where: object, images: Sequence[QueuedImage], *, several: bool = False) -> list[Label]:

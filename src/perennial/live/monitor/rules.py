@@ -152,7 +152,13 @@ def look(config: Config, now: datetime | None = None) -> Seen:
     if opened.unreachable:
         raise PerennialError(f"{opened.remote} cannot be reached: {opened.unreachable}; nothing was looked at")
     version = opened.registry.champion
-    champion = _champion(version, now or datetime.now(UTC)) if version else None
+    champion = None
+    if version:
+        date = datetime.fromtimestamp(version.date, UTC)
+        age_days = max(0.0, ((now or datetime.now(UTC)) - date).total_seconds() / DAY_S)
+        champion = ChampionSeen(
+            version=version.name, commit=version.commit, date=date.isoformat(), age_days=age_days
+        )
     traffic = look_at_traffic(config, version)
     seen = Seen(
         pipeline=config.record.artifact,
@@ -173,12 +179,6 @@ def look(config: Config, now: datetime | None = None) -> Seen:
     state: State = "unchanged" if current == before else "changed"
     source = SourceSeen(state=state, now=current, trained_on=before)
     return replace(seen, source=source, tried=_tried(opened, current, version))
-
-
-def _champion(version: Version, now: datetime) -> ChampionSeen:
-    date = datetime.fromtimestamp(version.date, UTC)
-    age_days = max(0.0, (now - date).total_seconds() / DAY_S)
-    return ChampionSeen(version=version.name, commit=version.commit, date=date.isoformat(), age_days=age_days)
 
 
 def _trained_on(opened: OpenRegistry, version: Version | None) -> SourcePin:

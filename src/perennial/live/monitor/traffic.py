@@ -157,7 +157,10 @@ class _Place:
 
     def seen(self, empty: TrafficSeen) -> TrafficSeen:
         """Add new windows to the known ones."""
-        state = self._state()
+        try:
+            state = documents.read_checked(self._file, State, "it is computed again")
+        except DataError:
+            state = State(windows=[])
         windows, keys = state.windows, place.record_keys(self._store, state.since)
         chunks, rest, waiting = self._cut(self._newer(keys, state.used))
         if chunks:
@@ -175,12 +178,6 @@ class _Place:
             empty, windows=windows, waiting=waiting, alarm=since, key=since and f"{self._mark}/{since}",
             damaged=str(self._damaged) if self._damaged.count else None,
         )  # fmt: skip
-
-    def _state(self) -> State:
-        try:
-            return documents.read_checked(self._file, State, "it is computed again")
-        except DataError:
-            return State(windows=[])
 
     def _newer(self, keys: Sequence[str], used: Mapping[str, int]) -> list[Record]:
         """The records that no window has used, in the order of the answers; of many, the newest objects'."""

@@ -10,7 +10,7 @@ of `image`. Without `signature_name`, the kind of image determines the signature
 """
 
 import base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -202,7 +202,9 @@ def answer(
     answers: Sequence[Answer] | None,
 ) -> bytes:
     """Build the body of a response; `answers` as `Classifier.answers` returns them."""
-    good = list(_good(outputs))
+    if bad := next((each for each in outputs if isinstance(each, BadImage)), None):
+        raise RequestRefused(400, f"{bad.filename}: {printable(bad.reason)}")
+    good = [each for each in outputs if not isinstance(each, BadImage)]
     if form == "classify":
         found: dict[str, Any] = {"results": [_labels(each, classes) for each in good]}
     else:
@@ -217,13 +219,6 @@ def answer(
     if answers is not None:
         found["answers"] = answers
     return orjson.dumps({**found, "model_version": version}, option=orjson.OPT_SERIALIZE_NUMPY)
-
-
-def _good(outputs: Sequence[Probabilities | BadImage]) -> Iterator[Probabilities]:
-    for each in outputs:
-        if isinstance(each, BadImage):
-            raise RequestRefused(400, f"{each.filename}: {printable(each.reason)}")
-        yield each
 
 
 def _labels(probabilities: Probabilities, classes: Sequence[str]) -> list[tuple[str, Any]]:

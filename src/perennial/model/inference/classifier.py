@@ -24,7 +24,7 @@ ON_BAD_IMAGE = ("fail", "skip")
 WORKERS = min(len(os.sched_getaffinity(0)), 8) + 1
 BATCH = 32  # images
 FIRST_BATCHES = (1, 8)  # smaller, for an early first prediction
-BATCH_PIXELS = 8_000_000
+BATCH_PIXELS = 8_000_000  # of decoded images
 PIECE = 1 << 20  # bytes
 LEAST = 1e-6  # probability that counts in log odds
 Probabilities = NDArray[np.float32]  # [classes]
@@ -78,32 +78,18 @@ class Statistics(NamedTuple):
     brightness: NDArray[np.float32]  # [N], 0..255
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExportFacts:
-    """What an export says of itself besides its classes."""
-
-    transparency: Transparency = "drop"  # what became of transparent pixels in the records it was trained on
-    max_side: int | None = None  # pixels of the longer side to which larger images were reduced there
-    reference: str | None = None  # mark of what `statistics` can be compared with
-    # Probability below which the answer is `unknown`, 0..1, infinite if it always is; None: it never is.
-    threshold: float | None = None
-    # Probability of each class from which an image has that label, 0..1; None: an image has one label.
-    thresholds: Sequence[float] | None = None
-
-
-PLAIN = ExportFacts()
-
-
 class Classifier:
     """The model of an export, with the names of its classes.
 
     Args:
         model: a loaded SavedModel.
         classes: names, in the order of the model's outputs.
-        workers: threads.
-        batch_pixels: largest batch of decoded images.
-        budget: pixels that all workers together decode at a time, up to 30 bytes each.
-        facts: what the export says of itself.
+        budget: pixels that all threads together decode at a time, up to 30 bytes each.
+        transparency: what became of transparent pixels in the records that the model was trained on.
+        max_side: pixels of the longer side to which larger images were reduced there.
+        reference: mark of what `statistics` can be compared with.
+        threshold: probability below which the answer is `unknown`, 0..1, infinite if it always is.
+        thresholds: probability of each class from which an image has that label, 0..1; None: it has one label.
     """
 
     def __init__(
@@ -111,21 +97,21 @@ class Classifier:
         model: tf.Module,
         classes: Sequence[str],
         *,
-        workers: int = WORKERS,
-        batch_pixels: int = BATCH_PIXELS,
         budget: PixelBudget | None = None,
-        facts: ExportFacts = PLAIN,
+        transparency: Transparency = "drop",
+        max_side: int | None = None,
+        reference: str | None = None,
+        threshold: float | None = None,
+        thresholds: Sequence[float] | None = None,
     ) -> None:
-        self.classes, self.threshold, self.reference = tuple(classes), facts.threshold, facts.reference
-        self.thresholds = None if facts.thresholds is None else np.array(facts.thresholds, np.float32)
+        self.classes, self.threshold, self.reference = tuple(classes), threshold, reference
+        self.thresholds = None if thresholds is None else np.array(thresholds, np.float32)
         self._model = model  # keep a reference: the signatures do not hold the weights
         self._classify = model.signatures["classify_bytes"]
         # Height and width of the images that it takes; None if any size is allowed.
         shape = model.signatures["classify"].structured_input_signature[1]["image"].shape
         self.image_size: tuple[int | None, int | None] = tuple(shape[1:3].as_list())
-        self._workers, self._batch_pixels = workers, batch_pixels
-        self._budget = budget or PixelBudget()
-        self._transparency, self._max_side = facts.transparency, facts.max_side
+        self._budget, self._transparency, self._max_side = budget or PixelBudget(), transparency, max_side
 
     @overload
     def predict(
@@ -172,7 +158,7 @@ class Classifier:
         """Yield predictions in order, while the next images are being processed."""
         remaining, stopped = iter(images), Event()
         waiting: deque[Future[list[Probabilities | BadImage]]] = deque()
-        pool = ThreadPoolExecutor(self._workers, "predict")
+        pool = ThreadPoolExecutor(WORKERS, "predict")
         try:
             for number, size in enumerate(chain(FIRST_BATCHES, repeat(BATCH))):
                 if batch := list(islice(remaining, size)):
@@ -181,7 +167,7 @@ class Classifier:
                     break
                 # Run the first batch alone: others would only slow down TensorFlow's initialization of the
                 # model.
-                if not batch or number == 0 or len(waiting) > self._workers:
+                if not batch or number == 0 or len(waiting) > WORKERS:
                     for each in waiting.popleft().result():
                         yield each if isinstance(each, BadImage) else self._prediction(each, top)
         finally:
@@ -290,7 +276,7 @@ class Classifier:
             except Refused as error:
                 outputs[index] = BadImage(filename=image.name, reason=str(error))
                 continue
-            if part and pixels + size > self._batch_pixels:
+            if part and pixels + size > BATCH_PIXELS:
                 outputs |= self._run(images, part, pixels, stopped)
                 part, pixels = {}, 0
             part[index] = encoded

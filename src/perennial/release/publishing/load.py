@@ -3,6 +3,7 @@
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 from perennial.base import documents
 from perennial.base.choices import Transparency, is_bucket
@@ -10,7 +11,7 @@ from perennial.base.errors import DataError
 from perennial.model.export import graphs, loading, reference
 from perennial.model.export.saved_model import CLASSIFY, CLASSIFY_BYTES
 from perennial.model.export_layout import CARD, DESCRIPTION, GRAPH, LABELS
-from perennial.model.inference.classifier import Classifier, ExportFacts
+from perennial.model.inference.classifier import Classifier
 from perennial.model.inference.image_inputs import PixelBudget
 from perennial.release.publishing import fetch_version
 from perennial.release.publishing.version_layout import CURRENT
@@ -39,10 +40,8 @@ def load(path: str | os.PathLike[str], *, budget: PixelBudget | None = None) -> 
     transparency, max_side = _as_in_records(folder / CARD)
     mark = reference.mark(folder) if hasattr(model, "statistics") else None
     threshold, thresholds = _thresholds(folder / DESCRIPTION, len(classes) if several else None)
-    facts = ExportFacts(
-        transparency=transparency, max_side=max_side, reference=mark, threshold=threshold, thresholds=thresholds
-    )
-    return Classifier(model, classes, budget=budget, facts=facts)
+    known: dict[str, Any] = {"transparency": transparency, "max_side": max_side, "reference": mark}
+    return Classifier(model, classes, budget=budget, threshold=threshold, thresholds=thresholds, **known)
 
 
 def find_export(path: Path) -> Path | None:
