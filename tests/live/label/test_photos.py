@@ -5,10 +5,9 @@ import json
 import os
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from itertools import takewhile
 
+import httpx
 import numpy as np
 import PIL.Image
 import pytest
@@ -21,7 +20,6 @@ from perennial.live.label.photos import Photos, are_in
 
 NAMES = [f"digit {number}" for number in range(10)]
 PROGRAM = (sys.executable, "-m", "perennial")
-KEYS = "0123456789"  # that the page gives to ten classes in the order of the alphabet
 
 
 @pytest.fixture
@@ -43,28 +41,19 @@ class Page:
         self.process = subprocess.Popen(
             command, cwd=folder, env=environment(), stdout=subprocess.PIPE, text=True
         )
-        self.url = json.loads("".join([*takewhile("}\n".__ne__, self.process.stdout), "}"]))["url"]
-        self.state, self.keys = self.get("queue"), 0
-
-    def get(self, path):
-        with urllib.request.urlopen(self.url + path) as response:
-            content = response.read()
-            return json.loads(content) if "json" in response.headers["Content-Type"] else content
-
-    def post(self, path, **body):
-        request = urllib.request.Request(
-            self.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
-        )
-        self.keys += 1
-        with urllib.request.urlopen(request) as response:
-            return json.loads(response.read())
+        url = json.loads("".join([*takewhile("}\n".__ne__, self.process.stdout), "}"]))["url"]
+        self.client = httpx.Client(base_url=url)
+        self.state, self.keys = self.client.get("queue").json(), 0
 
     def label(self, oracle, count):
         """Look at images, and press the key of each."""
         for name in self.state["left"][:count]:
-            self.post("answers", sha256=name, **{"class": oracle(self.get(f"images/{name}"))})
+            given = {"sha256": name, "class": oracle(self.client.get(f"images/{name}").content)}
+            self.client.post("answers", json=given).raise_for_status()
+            self.keys += 1
 
     def close(self):
+        self.client.close()
         self.process.terminate()
         self.process.wait(timeout=20)
         self.process.stdout.close()

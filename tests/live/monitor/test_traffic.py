@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -119,18 +120,12 @@ def test_the_alarm_has_one_key_as_long_as_it_lasts(kept: Kept) -> None:
 
 
 def test_a_second_look_reads_only_what_is_new(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[str] = []
-    records = place.records
-
-    def counted(store: LocalStore, key: str, damaged: place.Damaged) -> list[KeptImage]:
-        read.append(key)
-        return records(store, key, damaged)
-
     kept.keep(2 * SIZE)
     kept.keep(SIZE)
-    first = kept.seen()
-    monkeypatch.setattr(place, "records", counted)
-    assert (kept.seen(), read) == (first, [])
+    first, read = kept.seen(), Mock()
+    monkeypatch.setattr(place, "records", read)
+    assert kept.seen() == first
+    read.assert_not_called()
 
 
 def test_windows_that_another_version_noted_in_another_form_are_computed_again(kept: Kept) -> None:

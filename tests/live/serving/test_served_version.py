@@ -8,9 +8,9 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import httpx
 import numpy as np
@@ -113,20 +113,13 @@ def test_a_version_that_an_error_of_the_moment_hid_is_loaded_later(published, ot
     watched, loads = follower(published)
     publish(published, other)
     with monkeypatch.context() as patch:
-        patch.setattr(served_version, "load", failing(OSError(errno.EMFILE, "Too many open files")))
+        patch.setattr(served_version, "load", Mock(side_effect=OSError(errno.EMFILE, "Too many open files")))
         for _ in range(2):
             watched.look()
         assert watched.current.number == "1"
         assert loads == ["1", None]
     watched.look()
     assert loads == ["1", None, "2"]
-
-
-def failing(error: Exception) -> Callable[..., None]:
-    def load(*_: object, **__: object) -> None:
-        raise error
-
-    return load
 
 
 def test_an_export_that_is_made_again_is_followed(world, other, tmp_path) -> None:

@@ -4,6 +4,7 @@ import shutil
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -88,18 +89,10 @@ def test_a_loaded_candidate_stays_while_its_place_is_away(world, tmp_path, monke
     assert shadow.classify(state, list(from_values(IMAGES))).version == before.version
 
 
-def killed(_images: object) -> None:
-    raise BrokenProcessPool
-
-
-def signalled(_images: object) -> None:
-    raise Interrupted
-
-
 def test_a_crash_of_the_candidates_process_is_one_failure(classifier) -> None:
     counted = list[str]()
     mine = shadow.Shadow(Candidate(model="candidate", share=1, max_ms=None), counted.append)
-    mine._worker = killed
+    mine._worker = Mock(side_effect=BrokenProcessPool)
     batch = [
         Answered(0.0, "1", classifier, image, np.ones(2, np.float32), "disagreement", 1.0)
         for image in from_values(IMAGES * 2)
@@ -114,7 +107,7 @@ def test_a_crash_of_the_candidates_process_is_one_failure(classifier) -> None:
 
 def test_a_signal_to_the_process_group_is_no_failure_of_the_candidate() -> None:
     mine = shadow.Shadow(Candidate(model="candidate", share=1, max_ms=None), pytest.fail)
-    mine._worker = signalled
+    mine._worker = Mock(side_effect=Interrupted)
     mine._use([])
     assert (mine.failure, mine.comparison.errors) == ("", 0)
 

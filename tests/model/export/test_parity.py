@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -203,16 +204,12 @@ def apart(job: Job, log: Path, program: str = PROGRAM) -> tuple[FormatReport, ..
 def test_what_the_process_finds_is_returned_and_a_difference_is_a_verdict() -> None:
     report = judged(SCORED.probabilities)
     job = job_of(Path("folder"), 1)
-    reports = {job.model_dump_json(): [report.model_dump()]}
-    assert parity.compare_apart(job, lambda given: reports[Job(**given).model_dump_json()]) == (report,)
-
-    def differs(_: object) -> None:
-        raise QualityError("onnx gives another class")
-
-    with pytest.raises(
-        QualityError, match=r"onnx gives another class; the old export was kept.*repro -f evaluate"
-    ):
-        parity.compare_apart(job, differs)
+    call = Mock(return_value=[report.model_dump()])
+    assert parity.compare_apart(job, call) == (report,)
+    assert Job(**call.call_args.args[0]) == job
+    call.side_effect = QualityError("onnx gives another class")
+    with pytest.raises(QualityError, match=r"gives another class; the old export was kept.*repro -f evaluate"):
+        parity.compare_apart(job, call)
 
 
 @pytest.mark.usefixtures("forked")

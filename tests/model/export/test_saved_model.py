@@ -4,6 +4,7 @@ import errno
 import resource
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import keras
 import numpy as np
@@ -178,9 +179,6 @@ def test_a_session_of_tensorflow_1_which_tensorflow_serving_resembles_gets_the_s
     ids=str,
 )
 def test_an_error_of_the_machine_is_none_of_the_model(error, of_machine, tmp_path, monkeypatch) -> None:
-    def load(_: str) -> None:
-        raise error
-
-    monkeypatch.setattr(tf.saved_model, "load", load)
+    monkeypatch.setattr(tf.saved_model, "load", Mock(side_effect=error))
     with pytest.raises(type(error) if of_machine else DataError):
         loading.load(tmp_path)
