@@ -16,12 +16,10 @@ from support import records
 from perennial.base import config
 from perennial.base.config import Config
 from perennial.base.config.data import ModelConfig
-from perennial.base.config.release import EvaluateConfig
 from perennial.base.devices import devices
 from perennial.data.preprocessing import ImageSpec
 from perennial.data.records import manifest
-from perennial.model.evaluation import diagnostics, inference, metrics, split
-from perennial.model.evaluation.scoring import ExampleScores
+from perennial.model.evaluation import inference, split
 from perennial.model.models import model_folder
 from perennial.model.models.model_folder import Description
 
@@ -85,16 +83,6 @@ def write_records(
     records.write_folder(folder, splits, classes)
 
 
-def computed(
-    scores: ExampleScores, probabilities: NDArray[np.float32], chosen: EvaluateConfig
-) -> dict[str, Any]:
-    """The metrics of scores, as in metrics.json."""
-    correct = probabilities.argmax(axis=1) == scores.labels
-    reliability = diagnostics.reliability(probabilities.max(axis=1), correct, bins=chosen.calibration_bins)
-    found = metrics.of_classes(scores, CLASSES, chosen.confidence_level)
-    return {**found, "loss": scores.loss, "ece": reliability.ece}
-
-
 def configured(records: Path, batch_size: int) -> Config:
     """The project's parameters for these records."""
     usual = config.load(ROOT / "params.yaml")
@@ -106,7 +94,7 @@ def configured(records: Path, batch_size: int) -> Config:
 
 
 def found(folder: Path, names: Sequence[str]) -> dict[str, Any]:
-    """Metrics by split and batch size, and the devices that have a copy of the model."""
+    """Scores by split and batch size, and the devices that have a copy of the model."""
     loaded = model_folder.load(folder / "model")
     cells = {}
     for batch, sizes in SIZES.items():
@@ -115,7 +103,8 @@ def found(folder: Path, names: Sequence[str]) -> dict[str, Any]:
             given = split.evaluate(chosen, "test", lambda: loaded, names)
             cells[f"{size} in batches of {batch}"] = {
                 "predicted": given.scores.predicted.tolist(),
-                "metrics": computed(given.scores, given.predictions.probabilities, chosen.evaluate),
+                "probabilities": given.predictions.p.tolist(),
+                "scores": given.scores.summary,
             }
     copies = inference.copies(*loaded, names).values()
     where = sorted({copy.weights[0].value.device.rpartition("device:")[2] for copy in copies})

@@ -6,7 +6,6 @@ Every split size for one batch size here; FAULTS=all adds those for the others, 
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ def world() -> World:
 
 @pytest.fixture(scope="module")
 def found(world: World, tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Any]]:
-    """Metrics by number of devices, several in a process of their own: a CPU in use cannot be split."""
+    """Scores by number of devices, several in a process of their own: a CPU in use cannot be split."""
     folder = tmp_path_factory.mktemp("sizes")
     model_folder.save(folder / "model", world.model, world.description)
     for size in {size for size, _ in CELLS}:
@@ -48,27 +47,6 @@ def found(world: World, tmp_path_factory: pytest.TempPathFactory) -> dict[int, d
     return {1: alone} | {count: json.loads(process.communicate()[0]) for count, process in processes.items()}
 
 
-@pytest.fixture(scope="module")
-def whole(world: World) -> dict[int, dict[str, float]]:
-    """By split size the metrics of the whole split in one batch."""
-    expected = {}
-    for size in {size for size, _ in CELLS}:
-        logits, labels = world.logits[:size], world.labels[:size]
-        chosen = scoring.configured(Path("records"), size).evaluate
-        scored = scorer.score([(logits, labels)], classes=10, examples=size)
-        expected[size] = dict(flat(scoring.computed(scored, softmax(logits, axis=1), chosen)))
-    return expected
-
-
-def flat(found: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    """Each number by its path of keys; None becomes NaN."""
-    for name, value in found.items():
-        if isinstance(value, dict):
-            yield from flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", float("nan") if value is None else float(value)
-
-
 @pytest.mark.parametrize("count", COUNTS)
 def test_every_device_has_a_copy_of_the_model(count: int, found: dict[int, dict[str, Any]]) -> None:
     assert found[count]["devices"] == [f"CPU:{number}" for number in range(count)]
@@ -76,7 +54,9 @@ def test_every_device_has_a_copy_of_the_model(count: int, found: dict[int, dict[
 
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize(("size", "batch"), CELLS)
-def test_metrics_are_those_of_the_whole_split_in_one_batch(count, size, batch, world, found, whole) -> None:
-    cell = found[count]["cells"][f"{size} in batches of {batch}"]
-    assert cell["predicted"] == world.logits[:size].argmax(axis=1).tolist()
-    assert dict(flat(cell["metrics"])) == pytest.approx(whole[size], rel=1e-6, abs=1e-6, nan_ok=True)
+def test_scores_are_those_of_the_whole_split_in_one_batch(count, size, batch, world, found) -> None:
+    cell, logits = found[count]["cells"][f"{size} in batches of {batch}"], world.logits[:size]
+    expected = scorer.score([(logits, world.labels[:size])], classes=10, examples=size)
+    assert cell["predicted"] == expected.predicted.tolist()
+    assert cell["probabilities"] == pytest.approx(softmax(logits, axis=1).max(axis=1), abs=1e-6)
+    assert cell["scores"] == pytest.approx(expected.summary, rel=1e-6, abs=1e-6)
