@@ -176,12 +176,10 @@ def backends(export: Path, formats: Sequence[str]) -> list[Backend]:
         loaded = loading.load(export)
     own = (path for path in export.rglob("*") if EXTRA not in path.relative_to(export).parents)
     size = sum(path.stat().st_size for path in own if path.is_file())
+    decoded, encoded = (saved_model.signature(loaded, name) for name in (CLASSIFY, CLASSIFY_BYTES))
     found = [
-        Backend(name, size, saved_model.signature(loaded, signature), DIFFERENCE, 1.0, encoded)
-        for name, signature, encoded in (
-            ("SavedModel", CLASSIFY, False),
-            ("SavedModel, classify_bytes", CLASSIFY_BYTES, True),
-        )
+        Backend("SavedModel", size, decoded, DIFFERENCE, 1.0),
+        Backend("SavedModel, classify_bytes", size, encoded, DIFFERENCE, 1.0, encoded=True),
     ]
     for name in formats:
         chosen = format_named(name)

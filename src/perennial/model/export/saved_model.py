@@ -150,11 +150,7 @@ def save(
 
 def signature(loaded: tf.Module, name: str) -> Predict:
     """Wrap a signature of a loaded SavedModel as a function of arrays."""
-
-    def predict(images: NDArray[Any]) -> Outputs:
-        return by_name(loaded.signatures[name](image=tf.constant(images)))
-
-    return predict
+    return lambda images: by_name(loaded.signatures[name](image=tf.constant(images)))
 
 
 def by_name(outputs: Mapping[str, Any]) -> Outputs:
