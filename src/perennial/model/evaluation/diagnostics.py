@@ -103,12 +103,10 @@ def co_confusion_csv(labels: NDArray[np.int8], predicted: NDArray[np.int8], name
 
 def co_confusion(labels: NDArray[np.int8], predicted: NDArray[np.int8]) -> NDArray[np.int64]:
     """Pairs of missed and added labels, [classes + 1, classes + 1]: right ones on the diagonal, none last."""
+    wrong = (labels > predicted, predicted > labels)
     missed, added = (
         np.column_stack([mask, mask.any(axis=1) < other.any(axis=1)]).astype(np.float64)
-        for mask, other in (
-            ((labels > predicted), (predicted > labels)),
-            ((predicted > labels), (labels > predicted)),
-        )
+        for mask, other in (wrong, wrong[::-1])
     )
     counts: NDArray[np.int64] = (missed.T @ added).astype(np.int64)  # exact below 2^53
     counts[np.diag_indices(len(counts) - 1)] += (labels & predicted).sum(axis=0)
