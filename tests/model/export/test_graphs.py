@@ -83,7 +83,7 @@ def test_label_image_gets_the_classes_of_every_kind_of_network(
         image = np.broadcast_to(random.integers(0, 256, plain, np.uint8), (side, side, channels))
         mean, std = CONSTANTS.get(preprocessing) or (image.mean(), image.std())
         graph = folder / export_layout.EXTRA / "inference_graph.pb"
-        found = label_image(graph, ("input", graphs.output_node(name)), (image - mean) / std)
+        found = label_image(graph, ("input", graphs.output_node(name)), (np.float32(image) - mean) / std)
         outputs = classify(image=tf.constant(image[None]))
         assert found.argmax() == outputs["classes"][0]
         expected = tf.nn.softmax(found) if name in graphs.LOGITS else found
