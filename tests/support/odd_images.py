@@ -2,6 +2,7 @@
 
 import io
 import struct
+import zlib
 from typing import Any
 
 import numpy as np
@@ -37,3 +38,9 @@ def chunks_of(content: bytes) -> list[tuple[bytes, bytes]]:
 def png_of(chunks: list[tuple[bytes, bytes]]) -> bytes:
     """A PNG file of chunks with valid checksums."""
     return png.SIGNATURE + b"".join(png.chunk(kind, body) for kind, body in chunks)
+
+
+def png_without_pixels(width: int, height: int) -> bytes:
+    """A PNG that says it has so many pixels."""
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return png_of([(b"IHDR", head), (b"IDAT", zlib.compress(b"")), (b"IEND", b"")])

@@ -5,7 +5,6 @@ import gzip
 import io
 import struct
 import tarfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 
 from perennial.base import files
 from perennial.base.config import Config
-from perennial.data.images import png
 
 TEST_FROM = 100  # the number that fills the first test image: none is in both splits
 
@@ -50,18 +48,6 @@ def encoded(pixels: NDArray[np.uint8], kind: str = "PNG", **options: object) -> 
     stream = io.BytesIO()
     PIL.Image.fromarray(pixels).save(stream, kind, **options)
     return stream.getvalue()
-
-
-def png_chunk(kind: bytes, body: bytes) -> bytes:
-    """A chunk of a PNG file."""
-    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
-
-def png_without_pixels(width: int, height: int) -> bytes:
-    """A PNG that says it has so many pixels."""
-    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(b"")), (b"IEND", b""))
-    return png.SIGNATURE + b"".join(png_chunk(*each) for each in chunks)
 
 
 def tar(files: Mapping[str, bytes], mode: str = "w") -> bytes:

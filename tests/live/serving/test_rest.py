@@ -11,8 +11,8 @@ import PIL.Image
 import pytest
 from live.serving.served import MODEL, b64, expected, serving
 from support.inference import CLASSES, abstain
-from support.odd_images import saved
-from support.raw import encoded, picture, png_without_pixels
+from support.odd_images import png_without_pixels, saved
+from support.raw import encoded, picture
 
 from perennial.base import files
 

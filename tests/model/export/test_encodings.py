@@ -11,7 +11,6 @@ import tensorflow as tf
 from support.inference import write_export
 from support.odd_images import saved
 from support.raw import picture
-from support.raw import png_chunk as chunk
 
 import perennial
 from perennial.base.config.data import DatasetConfig
@@ -36,10 +35,10 @@ def png_of(colour: int | str, bits: int, *, interlaced: bool = False, key: bytes
     digits = (samples[..., np.newaxis] >> np.arange(bits)[::-1]) & 1
     parts = [digits[y::down, x::along] for y, x, down, along in PASSES] if interlaced else [digits]
     rows = (b"\0" + np.packbits(row).tobytes() for part in parts for row in part)
-    table = chunk(b"PLTE", RNG.bytes(3 * 2**bits)) if colour == "palette" else b""
+    table = png.chunk(b"PLTE", RNG.bytes(3 * 2**bits)) if colour == "palette" else b""
     head = struct.pack(">IIBBBBB", 32, 24, bits, TYPES[colour], 0, 0, interlaced)
-    body = chunk(b"IHDR", head) + table + (chunk(b"tRNS", key) if key else b"")
-    return png.SIGNATURE + body + chunk(b"IDAT", zlib.compress(b"".join(rows))) + chunk(b"IEND", b"")
+    body = png.chunk(b"IHDR", head) + table + (png.chunk(b"tRNS", key) if key else b"")
+    return png.SIGNATURE + body + png.chunk(b"IDAT", zlib.compress(b"".join(rows))) + png.chunk(b"IEND", b"")
 
 
 def exif(value: int) -> PIL.Image.Exif:

@@ -12,8 +12,8 @@ import numpy as np
 import PIL.Image
 import pytest
 import tensorflow as tf
-from support.odd_images import saved
-from support.raw import picture, png_without_pixels
+from support.odd_images import png_without_pixels, saved
+from support.raw import picture
 
 from perennial.base.errors import DataError
 from perennial.data.images import accept, decode
