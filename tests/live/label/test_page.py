@@ -46,8 +46,8 @@ def kept(folder, classes, count=8):
 class Labelling:
     """`perennial label` as a process, in a folder."""
 
-    def __init__(self, folder, *options):
-        command = (sys.executable, "-m", "perennial", "label", "kept", "--port", "0", "--json", *options)
+    def __init__(self, folder, *options, place="kept"):
+        command = (sys.executable, "-m", "perennial", "label", place, "--port", "0", "--json", *options)
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
         self.process = subprocess.Popen(
             command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

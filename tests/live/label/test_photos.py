@@ -5,13 +5,13 @@ import json
 import os
 import subprocess
 import sys
-from itertools import takewhile
 
 import httpx
 import numpy as np
 import PIL.Image
 import pytest
 from conftest import ROOT
+from live.label.test_page import Labelling
 from sklearn.datasets import load_digits
 from support.raw import encoded
 
@@ -33,16 +33,12 @@ def digits(tmp_path):
     return {f"{number:03}.png": NAMES[found.target[number]] for number in range(400)}
 
 
-class Page:
+class Page(Labelling):
     """The requests that the page sends, with the keys that it needs for them."""
 
     def __init__(self, folder, *options):
-        command = (*PROGRAM, "label", "photos", "--port", "0", "--json", "--who", "Ada", *options)
-        self.process = subprocess.Popen(
-            command, cwd=folder, env=environment(), stdout=subprocess.PIPE, text=True
-        )
-        url = json.loads("".join([*takewhile("}\n".__ne__, self.process.stdout), "}"]))["url"]
-        self.client = httpx.Client(base_url=url)
+        super().__init__(folder, "--who", "Ada", *options, place="photos")
+        self.client = httpx.Client(base_url=self.url)
         self.state, self.keys = self.client.get("queue").json(), 0
 
     def label(self, oracle, count):
@@ -54,9 +50,7 @@ class Page:
 
     def close(self):
         self.client.close()
-        self.process.terminate()
-        self.process.wait(timeout=20)
-        self.process.stdout.close()
+        self.kill()
 
 
 def environment():
