@@ -214,6 +214,12 @@ def test_two_columns_of_labels_are_a_question_that_an_option_answers(workspace) 
     assert block(table="l.csv", label=["target"])["label"] == "target"
 
 
+def test_another_column_is_not_chosen_because_the_one_of_labels_is_refused(workspace) -> None:
+    make("file,gt,blurry", "{n}.png,{t},{i}", t=["Cat", "dog", "cat"])
+    assert "--label-column blurry" in (refused := refusal())
+    assert "'Cat'" in refused
+
+
 def test_the_options_write_exactly_what_they_say(start) -> None:
     make("image,species,phase", "{n}.png,{k},train")
     done = start("--json", *COLUMNS, *LABEL, "--split-column", "phase")

@@ -82,7 +82,7 @@ def choose(members: Members, read: Read, where: Path, named: Named) -> tuple[Tab
     kinds = _different(readings)
     # Another column of the table may name other images, be it in a part of the rows.
     files = {each.table.file for each in readings if kinds and each.table.path == kinds[0].table.path}
-    if len(kinds) == 1 and len(files) == 1:
+    if len(kinds) == 1 and len(files) == 1 and not _other_labels(readings, kinds[0]):
         table, task, found, _ = kinds[0]
         assert found is not None
         all_named = named.table and named.file and (named.label or table.label is None)
@@ -118,6 +118,12 @@ def _has_other_labels(beside: SideTables, found: Layout) -> bool:
         for table in unused
         for column, name in enumerate(table.columns)
     )
+
+
+def _other_labels(readings: Sequence[Reading], chosen: Reading) -> bool:
+    """Whether a column that looks like labels was refused, such as for a misspelled class: it may be the one."""
+    alike = [each for each in readings if each.task == chosen.task and each.table.path == chosen.table.path]
+    return any(each.found is None and each.table.label != chosen.table.label for each in alike)
 
 
 def _tried(find: Callable[..., Layout], table: TableConfig, task: Task) -> Reading:
