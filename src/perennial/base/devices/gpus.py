@@ -51,7 +51,8 @@ def found() -> list[Gpu]:
         done = programs.run(("nvidia-smi", "-L"), limit_s=limits.LISTING_S, guarded=False)
         if not done.code:
             return _by_program(done.output)
-    return _by_device()
+    numbers = [path.name.removeprefix("nvidia") for path in DEVICES.glob("nvidia[0-9]*")]
+    return [[number] for number in sorted(filter(str.isdecimal, numbers), key=int)]
 
 
 def _named(name: str, gpus: Sequence[Gpu]) -> list[str]:
@@ -81,8 +82,3 @@ def _by_program(text: str) -> list[Gpu]:
         elif uuid and gpus:
             gpus[-1].append(uuid[1])
     return [parts or [uuid] for parts, uuid in zip(gpus, whole, strict=True)]
-
-
-def _by_device() -> list[Gpu]:
-    numbers = [path.name.removeprefix("nvidia") for path in DEVICES.glob("nvidia[0-9]*")]
-    return [[number] for number in sorted(filter(str.isdecimal, numbers), key=int)]

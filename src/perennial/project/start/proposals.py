@@ -121,7 +121,7 @@ def _has_other_labels(beside: SideTables, found: Layout) -> bool:
 
 
 def _other_labels(readings: Sequence[Reading], chosen: Reading) -> bool:
-    """Whether a column that looks like labels was refused, such as for a misspelled class: it may be the one."""
+    """Whether a column that looks like labels was refused, such as for a misspelled class: it may be meant."""
     alike = [each for each in readings if each.task == chosen.task and each.table.path == chosen.table.path]
     return any(each.found is None and each.table.label != chosen.table.label for each in alike)
 
