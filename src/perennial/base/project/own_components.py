@@ -93,7 +93,8 @@ def require(values: Mapping[str, Any], root: Path) -> None:
 def _require_file(component: Component, key: str) -> None:
     if (component.root / component.file).is_file():
         return
-    known = _modules(component.root)
+    parts = (file.relative_to(component.root) for file in sorted((component.root / FOLDER).rglob("*.py")))
+    known = [".".join(file.with_suffix("").parts).removesuffix(".__init__") for file in parts]
     near = difflib.get_close_matches(component.module, known, n=1)
     there = f"the modules there are {listed(known, SHOWN)}" if known else f"{FOLDER}/ has no modules"
     meant = f"did you mean {near[0]}:{component.attribute}?" if near else there
@@ -304,9 +305,3 @@ def naming_component() -> Iterator[None]:
         if (found := blamed(error, _root())) is None:
             raise
         raise found from error
-
-
-def _modules(root: Path) -> list[str]:
-    """The names of all modules of components."""
-    found = sorted((root / FOLDER).rglob("*.py"))
-    return [".".join(file.relative_to(root).with_suffix("").parts).removesuffix(".__init__") for file in found]

@@ -50,10 +50,9 @@ class Reading(NamedTuple):
         return " ".join([*(f"{name} {shlex.quote(str(value))}" for name, value in values), task]).strip()
 
 
-Members = Sequence[Member]
-
-
-def choose(members: Members, read: Read, where: Path, named: Named) -> tuple[TableConfig | None, Layout, bool]:
+def choose(
+    members: Sequence[Member], read: Read, where: Path, named: Named
+) -> tuple[TableConfig | None, Layout, bool]:
     """Find the value of dataset.table, what it gives, and whether something was chosen that nobody named."""
     find = partial(image_assignment.find, members, read, where)
     if named.whole:
