@@ -38,7 +38,7 @@ LAYERS = (
 )
 # Lines that a layer may have. A layer that needs more makes room first; numbers only fall.
 LINES = {
-    "base": 8_949,
+    "base": 8_940,
     "data": 12_621,
     "model": 11_940,
     "release": 5_336,
@@ -46,11 +46,11 @@ LINES = {
     "live": 4_272,
     "reports": 1_709,
     "orchestration": 5_488,
-    "project": 3_918,
+    "project": 3_923,
     "reproduce": 2_606,
     "cli": 3_327,
 }
-ALL_LINES = 61_985  # of src, tasks and flows
+ALL_LINES = 61_981  # of src, tasks and flows
 # Layers whose functions are imported by their bare name only if no other module has a function of that name.
 OWN_NAMES = ("model", "stages", "reports", "project", "reproduce", "cli")
 # Names for programs that use the package; nothing here does.
