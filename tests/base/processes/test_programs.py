@@ -202,9 +202,10 @@ def test_a_program_that_ignores_its_signal_is_killed_after_its_grace(stubborn: P
 
 def test_a_program_that_never_answers_is_given_up_and_quoted(stubborn: Path) -> None:
     program = Program(["sh", "-c", f"echo asked >&2; exec {stubborn}"], feed=True, grace_s=0)
+    wait_until(lambda: len(pids()) == 2)
     with pytest.raises(TimedOut, match="its last lines: asked"):
         program.finish(b"a question", limit_s=0.5)
-    assert gone()
+    wait_until(gone)
 
 
 def test_the_end_of_a_block_ends_what_an_ended_program_left(here: Path) -> None:
