@@ -11,8 +11,6 @@ from support.scoring import GREY, World
 from perennial.base.errors import ConfigError, DataError
 from perennial.cli.score_split import score
 from perennial.model.evaluation import split
-from perennial.model.export import saved_model
-from perennial.model.models import model_folder
 
 EXAMPLES = 5
 
@@ -31,19 +29,6 @@ def test_an_image_of_another_size_than_the_model_takes_is_named(world, tmp_path,
     taken = f"8 x {height or 'any'}"
     with pytest.raises(DataError, match=rf"00001-of-.* record 1: 12 x 8 .* {taken} "):
         split.evaluate(scoring.configured(tmp_path, 2), "test", lambda: model, ["cpu:0"])
-
-
-def test_a_publish_folder_means_its_current_version(world: World, tmp_path: Path) -> None:
-    scoring.write_records(tmp_path / "records", world, {"test": EXAMPLES})
-    (tmp_path / "published" / "2").mkdir(parents=True)
-    saved_model.save(tmp_path / "published" / "2", world.model, world.description, ())
-    (tmp_path / "published" / "current").symlink_to("2")
-    model_folder.save(tmp_path / "weights", world.model, world.description)
-    config, scores = scoring.configured(tmp_path / "records", 2), []
-    for name in ("weights", "published", "published/current", "published/2"):
-        found, _ = score(config, "test", model=tmp_path / name, predictions=None)
-        scores.append(found)
-    assert scores == scores[:1] * 4
 
 
 def test_a_publish_folder_without_a_current_version_is_refused(world: World, tmp_path: Path) -> None:

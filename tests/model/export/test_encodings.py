@@ -117,16 +117,6 @@ def test_what_it_would_read_otherwise_is_refused_in_the_graph_with_the_reason(bo
             classify(image=tf.constant([content]))
 
 
-def test_predict_takes_what_the_graph_refuses_and_turns_it(both) -> None:
-    _, model, _ = both
-    taken = [
-        content
-        for name, (content, _) in REFUSED.items()
-        if name not in {"nothing", "text", "TIFF", "GIF", "animated PNG"}
-    ]
-    assert len(model.predict(taken)) == len(taken)
-
-
 def test_a_model_on_white_refuses_transparent_images(tmp_path) -> None:
     folder = write_export(tmp_path / "export", takes=Takes(transparent=False)).folder
     classify = tf.saved_model.load(str(folder)).signatures["classify_bytes"]

@@ -93,14 +93,6 @@ def test_a_reference_adds_no_signature_and_saves_no_weight_again(measured: Measu
     assert sizes[1] - sizes[0] < 1000  # bytes: the names of the functions
 
 
-def test_a_part_of_a_large_split_is_spread_over_it(measured: Measured) -> None:
-    data = manifest.load(measured.records)
-    world = measured.world
-    found = features.measure(world.model, world.description, measured.records, data, 50)
-    assert isinstance(found, Reference)
-    assert found.images == 50
-
-
 @pytest.mark.parametrize(
     ("most", "split", "reason"),
     [

@@ -2,7 +2,6 @@
 
 import errno
 import resource
-import shutil
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -14,7 +13,6 @@ import tensorflow as tf
 from perennial.base.errors import DataError
 from perennial.model.evaluation import inference
 from perennial.model.export import loading, saved_model
-from perennial.model.models import model_folder
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (5, 32, 32, 3)).astype(np.uint8)
 
@@ -58,24 +56,6 @@ def test_a_full_disk_is_an_error_of_the_system(tmp_path: Path, build, describe) 
             exported(tmp_path / "export", model, describe(model))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-def test_the_model_comes_back_from_an_export(export) -> None:
-    folder, model = export
-    loaded, description = model_folder.load_export(folder)
-    assert (
-        model_folder.weights_sha256(loaded) == model_folder.weights_sha256(model) == description.weights_sha256
-    )
-
-
-def test_a_damaged_export_does_not(export, tmp_path: Path) -> None:
-    folder = shutil.copytree(export[0], tmp_path / "export")
-    data = next((folder / "variables").glob("*.data-*"))
-    content = bytearray(data.read_bytes())
-    content[len(content) // 2] ^= 1
-    data.write_bytes(content)
-    with pytest.raises(DataError):
-        model_folder.load_export(folder)
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.float32])

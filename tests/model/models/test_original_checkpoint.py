@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from support import original_programs
-from support.training import initialize_weights
 
 from benchmarks.peers import slim_values
 from perennial.base.config.networks import NETWORKS
@@ -55,17 +54,6 @@ def begun(model: keras.Model, prefix: Path, *, complete: bool = False, **options
         weights = {**weights, **averages}
     start = StartWeights(imagenet=None, weights=weights, sha256="", averages=averages.keys(), original=True)
     warm_start.begin(model, start, WarmStartConfig.model_validate(settings), complete=complete)
-
-
-def test_a_training_starts_from_the_path_of_a_checkpoint(load, model, checkpoint: Path) -> None:
-    values = {"model.name": "mobilenet_v1_025", "preprocessing.image_size": 32}
-    config = load(**{"train.warm_start.path": str(checkpoint), **values})
-    initialize_weights(config)
-    start = warm_start.read(config)
-    warm_start.begin(model, start, config.train.warm_start)
-    name = "MobilenetV1/Conv2d_13_pointwise/BatchNorm/moving_mean"
-    layer = model.get_layer("conv_pw_13_bn")
-    np.testing.assert_array_equal(layer.moving_mean, slim_values.weight(name, layer.moving_mean.shape))
 
 
 def test_what_a_checkpoint_has_too_much_is_named(build, model, tmp_path: Path, caplog) -> None:

@@ -41,13 +41,6 @@ def test_the_listed_parameters_are_slims(name: str) -> None:
     assert (network.parameters, network.image_size) == (facts["weights"]["10"], facts["computed"][0]["size"])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SLIM)
-def test_1001_classes_have_slims_parameters(build, name: str) -> None:
-    with StatelessScope():  # no values, only shapes
-        assert build(name, classes=1001).count_params() == SLIM[name]["weights"]["1001"]
-
-
 @pytest.mark.parametrize(("name", "size"), ALL)
 def test_logits_and_variables_those_trained_and_those_with_l2_are_slims(build, name: str, size: int) -> None:
     model, facts, patterns = build(name, (size, size, 3)), SLIM[name], MODELS[name].decayed

@@ -30,13 +30,6 @@ def records(tmp_path: Path, pictures: np.ndarray) -> Path:
     return tmp_path / "records"
 
 
-def test_a_table_is_the_split_in_the_order_of_its_records(load, pictures, records: Path) -> None:
-    table = cache.decoded(records, manifest.load(records), PIXELS, load(**{"train.cache": "memory"}).train)
-    assert table is not None
-    assert (table.images.numpy()[..., 0] == pictures).all()
-    assert table.labels.tolist() == [0, 1] * (EXAMPLES // 2)
-
-
 def test_records_that_became_fewer_since_they_were_checked_are_refused(load, records: Path) -> None:
     data = manifest.load(records)
     shard = records / data.splits["train"].shards[1].file

@@ -66,11 +66,3 @@ def test_a_curve_has_at_most_a_thousand_points_of_means(history, tmp_path):
     mean = (1 + 1 / 2 + 1 / 3) / 3
     assert float(points[0]["loss"]) == pytest.approx(mean)
     assert float(points[0]["train_accuracy"]) == pytest.approx(1 - mean)
-
-
-def test_the_curve_of_several_labels_has_their_scores(tmp_path):
-    (tmp_path / "work").mkdir()
-    made = History(tmp_path / "work", tmp_path / "curves", EVALUATIONS["multilabel"], steps=10)
-    made.resume(0, [])
-    made.add_evaluation(EVALUATIONS["multilabel"](epoch=1, step=5, map=0.75, loss=0.25))
-    assert (tmp_path / "curves" / "validation.csv").read_text() == "epoch,step,map,loss\n1,5,0.75,0.25\n"
