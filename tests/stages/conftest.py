@@ -5,12 +5,6 @@ from support import raw
 
 
 @pytest.fixture
-def write_idx():
-    """Writes unsigned bytes as a gzipped IDX file."""
-    return raw.write_idx
-
-
-@pytest.fixture
 def small(load):
     """Parameters with raw files like MNIST's: 40 examples of 3x4 pixels to train and validate on, 20 to test.
 

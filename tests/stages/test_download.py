@@ -2,7 +2,6 @@
 
 import gzip
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -137,13 +136,6 @@ def define(monkeypatch, server):
 
 def source(name, content):
     return SourceFile(name=name, bytes=len(content), sha256=sha256(content))
-
-
-def test_user_data_is_collected_and_not_fetched(load, server, define, workspace):
-    (workspace / "mine").write_bytes(b"pixels")
-    define(files=(), collect=lambda path, raw: shutil.copy(path, raw / "collected"))
-    download(load(**{"dataset.path": str(workspace / "mine")}))
-    assert ([path.name for path in RAW.parent.glob("[!.]*")], server.asked) == (["collected"], [])
 
 
 def test_a_digest_is_recorded_before_the_next_file_fails(load, workspace, define):

@@ -1,7 +1,6 @@
 """A model of start weights alone: evaluated and exported without a training step, as TF-Slim's programs did."""
 
 import contextlib
-import logging
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -70,8 +69,7 @@ def trained(values: Mapping[str, object]) -> Outcome:
 @pytest.fixture
 def run(slim: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Trains in a copy of the folder with records and checkpoint; gives what it left."""
-    shutil.copytree(slim, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(shutil.copytree(slim, tmp_path, dirs_exist_ok=True))
     return lambda **values: trained({**LENET, **values})
 
 
@@ -122,19 +120,6 @@ def test_options_of_the_training_change_nothing_without_steps(run, plain: Outcom
     changed = run(**EVERYTHING)
     assert changed.record["weights_sha256"] == plain.record["weights_sha256"]
     assert changed.record["stopped_by"] == "steps"
-
-
-def test_the_averages_or_the_weights_of_the_checkpoint_are_chosen(run, plain: Outcome, caplog) -> None:
-    caplog.set_level(logging.INFO)
-    averages = run(**{"train.warm_start.averages": "averages"})
-    weights = run(**{"train.warm_start.averages": "weights"})
-    assert "took 8 weights from slim/model.ckpt-3 (8 of them moving averages)" in caplog.text
-    assert averages.record["weights_sha256"] == plain.record["weights_sha256"]
-    reader = tf.train.load_checkpoint("slim/model.ckpt-3")
-    kernel = "LeNet/conv1/weights"
-    np.testing.assert_array_equal(weights.weights["conv1/kernel"], reader.get_tensor(kernel))
-    average = reader.get_tensor(f"{kernel}/ExponentialMovingAverage")
-    np.testing.assert_array_equal(averages.weights["conv1/kernel"], average)
 
 
 def test_a_checkpoint_is_trained_further_as_its_program_does(run) -> None:

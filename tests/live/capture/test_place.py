@@ -17,7 +17,6 @@ from perennial.base.storage.local import LocalStore
 from perennial.live.capture import place
 from perennial.live.capture.place import KeptImage
 from perennial.live.capture.same_image import Wanted
-from perennial.model.export import reference
 
 IMAGE, OTHER = encoded(picture(1, 12)), encoded(picture(2, 12), "JPEG")
 
@@ -40,28 +39,6 @@ def store(request, tmp_path):
     if request.param == "folder":
         return LocalStore(tmp_path / "kept")
     return open_store(f"s3://{request.getfixturevalue('bucket').name}/kept")
-
-
-def test_what_was_kept_is_read_again(store) -> None:
-    kept = keep(store, DAY, IMAGE, OTHER)
-    assert list(place.read(store)) == kept
-    content, _ = store.get_bytes(place.images(store)[kept[1].sha256])
-    assert content == OTHER
-
-
-def statistics(store, day: str, *digests: str) -> list[KeptImage]:
-    """Keep statistics as a server does."""
-    features = reference.packed(np.linspace(-0.088, 0.088, 256, dtype=np.float32))
-    other = {"time": f"{day}T02:00:00.000+00:00", "reference": "r", "features": features, "brightness": 127.5}
-    records = [record(sha256=digest, **other) for digest in digests]
-    place.put_records(store, day, f"020000-ab-n{len(records)}", records)
-    return records
-
-
-def test_statistics_are_read_as_they_were_written(store) -> None:
-    kept = statistics(store, DAY, "0" * 64)
-    assert list(place.read(store)) == kept
-    np.testing.assert_allclose(kept[0].values(), np.linspace(-0.088, 0.088, 256), atol=4e-5)
 
 
 def test_a_place_without_images_is_empty(store) -> None:

@@ -182,19 +182,6 @@ def test_nothing_is_recorded_of_code_that_changed_while_the_run_ran(project: Pro
     assert remote_refs(project) == before
 
 
-def test_a_run_waits_on_a_local_branch_until_the_remote_is_back(project: Project) -> None:
-    remote = Path(project.git("remote", "get-url", "origin"))
-    remote.rename(remote.with_name("away"))
-    kept = project.perennial("record", "night-1")
-    assert (kept["outcome"], project.git("rev-parse", "unpushed/night-1")) == ("kept", kept["commit"])
-    assert project.tags() == []
-    remote.with_name("away").rename(remote)
-    done = project.perennial("record", "night-2")
-    assert {"outcome": "promoted", "commit": kept["commit"]}.items() <= done.items()
-    assert remote_refs(project)["heads/main"] == kept["commit"]
-    assert project.git("branch", "--list", "*/night-1") == ""
-
-
 def test_a_later_run_pushes_what_an_earlier_one_could_not(project: Project) -> None:
     remote = Path(project.git("remote", "get-url", "origin"))
     remote.rename(remote.with_name("away"))
