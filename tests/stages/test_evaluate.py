@@ -143,8 +143,20 @@ def refuse(message: str, kind: type[Exception] = DataError, **values: object) ->
     assert written() == set()
 
 
-def test_a_threshold_that_validation_is_too_small_for_is_refused(config: Config) -> None:
-    refuse("needs 14 validation examples or more, and there are 7", **{"evaluate.max_error": 0.2})
+@pytest.mark.parametrize(
+    ("sizes", "values", "message"),
+    [
+        (SIZES, {"evaluate.max_error": 0.2}, "needs 14 validation examples or more, and there are 7"),
+        ({"train": 9, "test": 20}, {"evaluate.calibrate": True}, "need validation examples"),
+        ({**SIZES, "test": 0}, {}, "no examples"),
+        ({"train": 40}, {}, "no test"),
+    ],
+    ids=["too few for a threshold", "none to calibrate on", "none", "no split"],
+)
+def test_a_split_without_enough_examples_is_refused(config: Config, world, sizes, values, message) -> None:
+    shutil.rmtree(config.paths.records)
+    scoring.write_records(config.paths.records, world, sizes)
+    refuse(message, **values)
 
 
 def test_a_class_called_unknown_is_refused_where_unsure_answers_are(config: Config) -> None:
@@ -154,12 +166,6 @@ def test_a_class_called_unknown_is_refused_where_unsure_answers_are(config: Conf
     files.write_json(file, {**found, "classes": classes})
     (config.paths.records / "labels.txt").write_text(manifest.labels_text(classes))
     refuse("has a class of that name", **{"evaluate.max_error": 0.2})
-
-
-def test_calibration_without_validation_examples_is_refused(config: Config, world: World) -> None:
-    shutil.rmtree(config.paths.records)
-    scoring.write_records(config.paths.records, world, {"train": 9, "test": 20})
-    refuse("need validation examples", **{"evaluate.calibrate": True})
 
 
 def spoilt(world: World, name: str, value: float) -> tuple[tf.Module, model_folder.Description]:
@@ -211,18 +217,6 @@ def test_weights_that_overflow_are_refused(config: Config, world: World) -> None
     description = description.model_copy(update={"weights_sha256": model_folder.weights_sha256(model)})
     model_folder.save(config.paths.model, model, description)
     refuse("example 0;", QualityError)
-
-
-def test_an_empty_split_is_refused(config: Config, world: World) -> None:
-    scoring.write_records(config.paths.records, world, {**SIZES, "test": 0})
-    refuse("no examples")
-
-
-def test_a_split_that_is_not_there_is_refused(config: Config, world: World) -> None:
-    scoring.write_records(config.paths.records, world, {"train": 40})
-    for left in config.paths.records.glob("*_test_*"):
-        left.unlink()
-    refuse("no test")
 
 
 def test_a_model_of_other_classes_is_refused(config: Config, world: World) -> None:

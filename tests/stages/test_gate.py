@@ -137,18 +137,11 @@ FLIPPED = {"gate.min_accuracy": 0.9, "gate.significance": None, "gate.max_class_
 
 TABLE: dict[str, tuple[Model, Model | Champion | None, dict[str, object], dict[str, bool]]] = {
     # name: candidate, champion, options, and checks with their verdicts, all that the decision must hold
-    "first run, inaccurate": (WORSE, None, {}, {"min_accuracy": False}),
     "first run, at the minimum": (Model(wrong=(range(30),)), None, {}, {"min_accuracy": True}),
     "better but inaccurate": (BETTER, OLD, {"gate.min_accuracy": 0.99},
                               {"min_accuracy": False, "min_gain": True}),
-    "worse": (WORSE, OLD, {"gate.min_accuracy": 0.9}, {"min_gain": False, "significance": False}),
     "tie, all rules off": (TIED, OLD, {"gate.min_accuracy": 0.9, **OFF}, {"min_gain": False}),
-    "gain too small": (SLIGHTLY, OLD, {"gate.min_accuracy": 0.9, "gate.significance": None},
-                       {"min_gain": False}),
     "gain too small, none asked for": (SLIGHTLY, OLD, {"gate.min_accuracy": 0.9, **OFF}, {"min_gain": True}),
-    "gain not significant": (NOISY, OLD, {"gate.min_accuracy": 0.9}, {"min_gain": True, "significance": False}),
-    "class recall missed": (DOG_WORSE, None, {"gate.min_accuracy": 0.9, "gate.min_class_recall": 0.9},
-                            {"min_accuracy": True, "min_class_recall": False}),
     "no negative flip": (BETTER, OLD, {"gate.max_negative_flips": 0.0}, {"max_negative_flips": True}),
 }  # fmt: skip
 
@@ -354,17 +347,10 @@ def test_only_a_model_that_gains_on_validation_is_compared_on_test(decide, ours,
         assert said.startswith("gain in validation accuracy over v0.0.3 ")
 
 
-def test_without_a_budget_and_validation_a_decision_is_as_before(decide: Decide) -> None:
-    found = decide(BETTER, OLD)
-    assert not {"budget", "inputs"} & found.keys()
-    assert results.Decision.model_validate(found).as_json() == found
-    assert [check["name"] for check in found["checks"]] == [
-        "min_accuracy", "new_weights", "missing_classes", "min_gain", "significance", "max_class_drop",
-    ]  # fmt: skip
-
-
 def test_a_decision_holds_every_number_of_the_comparison(decide: Decide) -> None:
     decision = decide(BETTER, OLD)
+    assert not {"budget", "inputs"} & decision.keys()
+    assert results.Decision.model_validate(decision).as_json() == decision
     classes = decision["comparison"].pop("classes")
     low, high = intervals.wilson(245, 250)
     assert classes == [
