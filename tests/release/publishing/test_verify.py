@@ -14,7 +14,7 @@ from support.git import git
 from perennial.base import config as parameters_file
 from perennial.base import files
 from perennial.base.dvc import dvc_digests
-from perennial.base.project.git import Repository, repository
+from perennial.base.project.git import repository
 from perennial.base.storage import open_store
 from perennial.model import export_layout
 from perennial.release.publishing import fetch_version, provenance
@@ -32,10 +32,9 @@ def commit(config, text):
     outs = [f"    - {{path: {path}, md5: {dvc_digests.digest(path)}}}" for path in paths]
     lines = [f"# {text}", "stages:", "  export:", "    cmd: x", "    outs:", *outs]
     Path("dvc.lock").write_text("\n".join(lines))
-    git = Repository(Path())
-    git.run("add", "dvc.lock", "params.yaml")
-    git.run("commit", "-qm", text)
-    return git.commit_of("HEAD")
+    git("add", "dvc.lock", "params.yaml")
+    git("commit", "-qm", text)
+    return git("rev-parse", "HEAD")
 
 
 def export(config, model):
@@ -53,15 +52,12 @@ def made(tmp_path_factory):
     shutil.copy(Path(__file__).parents[3] / "params.yaml", folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        for name in ("AUTHOR", "COMMITTER"):
-            patch.setenv(f"GIT_{name}_NAME", "t")
-            patch.setenv(f"GIT_{name}_EMAIL", "t@t")
-        subprocess.run(["git", "init", "-q"], check=True)
+        git("init", "-q")
         config = parameters_file.load(Path("params.yaml"))
         export(config, "a")
         first = commit(config, "first")
-        git = repository(Path())
-        git.update(versions.promotion(git, versions.read(git, "classifier"), first, {"accuracy": 0.9})[1])
+        here = repository(Path(), "t", "t@t")
+        here.update(versions.promotion(here, versions.read(here, "classifier"), first, {"accuracy": 0.9})[1])
         publish(config, to=str(PLACE))
         export(config, "b")
         commit(config, "second")

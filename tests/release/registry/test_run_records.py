@@ -1,7 +1,6 @@
 """Records of runs."""
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -96,8 +95,7 @@ def test_other_clones_see_the_record(recorded_once: Project) -> None:
 
 
 def test_a_run_over_a_new_commit_is_not_recorded(recorded_once: Project, tmp_path: Path) -> None:
-    copy = Project(tmp_path / "copy", recorded_once.home)
-    shutil.copytree(recorded_once.folder, copy.folder, symlinks=True)
+    copy = recorded_once.copied(tmp_path / "copy")
     copy.must("perennial", "runs", "start", "night-2")
     (copy.folder / "README.md").write_text("New\n")
     copy.git("add", ".")

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import PIL.Image
 import pytest
-from support import raw
+from support import kept, raw
 from support.git import git
 from support.odd_images import saved
 from support.parameters import change_params
@@ -162,10 +162,7 @@ def kept_form(content: bytes, max_side: int | None = None) -> bytes:
 
 
 def record(day: str, sha256: str, **fields: object) -> KeptImage:
-    return KeptImage(
-        time=f"{day}T02:00:00.000+00:00", model="pets", version="7", sha256=sha256,
-        top=(("cat", 0.75), ("dog", 0.25)), reason="random", probability=0.01, **fields,
-    )  # fmt: skip
+    return kept.record(sha256=sha256, time=f"{day}T02:00:00.000+00:00", **fields)
 
 
 def keep(store: Store, *images: bytes, day: str = DAYS[0]) -> list[str]:
