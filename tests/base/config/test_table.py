@@ -5,13 +5,14 @@ import pytest
 from perennial.base.config import check, read
 from perennial.base.errors import ConfigError
 from perennial.base.params import options
-from perennial.base.params.edit_params import set_values, upgrade
+from perennial.base.params.edit_params import set_values
 
 SEVERAL = {
     "dataset.task": "multilabel", "dataset.name": "tfrecord", "train.stop_metric": "map",
     "gate.min_accuracy": None,
 }  # fmt: skip
 TABLE = {"path": "labels.csv", "file": "image", "label": "species", "split": "phase"}
+GROUPED = {"dataset.name": "image_folder", "dataset.table": {**TABLE, "group": "patient"}}
 
 
 def with_table(value: object, text: str = "") -> str:
@@ -27,12 +28,6 @@ def test_a_table_is_written_read_replaced_and_removed() -> None:
     other = with_table({"path": {"train": "a.csv", "test": "b.csv"}, "file": 1, "label": 2}, text)
     assert '"path": {"train": "a.csv", "test": "b.csv"}' in other
     assert with_table(None, other) == with_table(None)
-
-
-@pytest.mark.parametrize(("key", "line"), [("dataset.table", "  table: null"), ("dataset.task", "  task: ")])
-def test_an_upgrade_adds_the_table_of_none_and_the_task_of_one_label(key, line) -> None:
-    old = "".join(each for each in options.defaults().splitlines(keepends=True) if line not in each)
-    assert (upgrade(old).added, upgrade(old).text) == ((key,), options.defaults())
 
 
 @pytest.mark.parametrize(
@@ -53,15 +48,6 @@ def test_what_cannot_have_several_labels_is_refused_by_name(values: dict[str, ob
     others = {"dataset.table": None} if values.get("dataset.name") == "digits" else {}
     with pytest.raises(ConfigError, match=message):
         set_values(options.defaults(), several | table | values | others)
-
-
-def test_groups_are_refused_where_they_would_not_be_kept() -> None:
-    values = {"dataset.name": "image_folder", "dataset.table": {**TABLE, "group": "patient"}}
-    read_ = check(read(set_values(options.defaults(), values).text)).dataset.table
-    assert read_ is not None
-    assert read_.group_column == "patient"
-    with pytest.raises(ConfigError, match=r"dataset\.layout slim knows no groups"):
-        set_values(options.defaults(), {**values, "dataset.layout": "slim"})
 
 
 def test_keys_and_values_of_splits_are_text_as_in_the_table() -> None:
@@ -91,11 +77,6 @@ def test_a_wrong_table_is_refused_with_the_rule(value: object, message: str) -> 
         with_table(value)
 
 
-def test_only_a_folder_of_images_has_a_table() -> None:
-    with pytest.raises(ConfigError, match=r"dataset\.table is for dataset\.name image_folder, got digits"):
-        set_values(options.defaults(), {"dataset.table": TABLE})
-
-
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -110,6 +91,8 @@ def test_only_a_folder_of_images_has_a_table() -> None:
             SEVERAL | {"gate.traffic": "decides"},
             "gate.traffic must be null for dataset.task multilabel, .*; use gate.max_slice_drop",
         ),
+        ({"dataset.table": TABLE}, r"dataset\.table is for dataset\.name image_folder, got digits"),
+        (GROUPED | {"dataset.layout": "slim"}, r"dataset\.layout slim knows no groups"),
         ({"train.stop_metric": "map"}, "stop_metric must be accuracy or loss or recall_at_5 .* multiclass"),
         ({"train.positive_weights": "balanced"}, "must be null .* multiclass, .* use train.class_weights"),
         ({"evaluate.threshold": 0.5}, "must be 'f1' for dataset.task multiclass, .*; use evaluate.max_error"),
@@ -122,7 +105,7 @@ def test_only_a_folder_of_images_has_a_table() -> None:
         ),
     ],
 )
-def test_what_needs_one_label_is_refused_for_several_and_what_needs_several_for_one(values, message):
+def test_options_that_do_not_go_together_are_refused_by_name(values, message):
     with pytest.raises(ConfigError, match=message):
         set_values(options.defaults(), values)
 

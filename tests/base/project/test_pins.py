@@ -16,12 +16,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_a_pin_is_read_as_it_was_written() -> None:
+def test_a_pin_is_read_as_it_was_written_and_not_written_again() -> None:
     assert (PIN.write(), ChampionPin.read()) == (True, PIN)
-
-
-def test_an_unchanged_pin_is_not_written_again() -> None:
-    PIN.write()
     before = PIN.FILE.stat().st_ino
     assert (PIN.write(), PIN.FILE.stat().st_ino) == (False, before)
 

@@ -50,12 +50,8 @@ def test_a_locked_package_may_have_extras(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_the_locked_packages_are_accepted(stage: str) -> None:
+def test_a_stage_has_its_environment_under_its_parameters_and_accepts_the_locked_packages(stage: str) -> None:
     environment.require(stage, ROOT / environment.FOLDER)
-
-
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_stage_has_its_environment_under_its_parameters(stage: str) -> None:
     params = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"][stage].get("params", ())
     named = [name for each in params if isinstance(each, dict) for name in each]
     listed = [name for name in named if name.startswith(f"{environment.FOLDER}/")]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.git import git
+from support.checkout import start_repository
 from support.parameters import change_params
 
 from perennial.base import config, documents, files
@@ -173,9 +173,7 @@ def test_the_results_of_another_run_are_not_compared(run: Callable[..., None]) -
 
 def test_an_entry_that_git_has_may_be_of_another_clone(run: Callable[..., None]) -> None:
     run(edit=seed(7))
-    git("init", "-q")
-    git("add", ".")
-    git("commit", "-qm", "t")
+    start_repository(Path())
     assert recorded.wrong(WORK) is None
 
 
@@ -211,38 +209,30 @@ def take() -> bool:
 Edited = Callable[[Callable[[], object]], None]
 
 
-def test_the_kept_result_is_that_of_the_old_value(edited: Edited) -> None:
+def test_the_kept_result_is_that_of_the_old_value_and_of_equal_files(edited: Edited) -> None:
     edited(seed(7))
     assert not take()
     seed(0)()
+    for name in (DATA, PIN):  # written again
+        write(name, FILES[name])
     assert take()
     assert RESULT.read_text() == "made"
     assert not Path(".work/kept").exists()
 
 
-def test_equal_files_that_were_written_again_made_it(edited: Edited) -> None:
-    edited(seed(7))
-    seed(0)()
-    for name in (DATA, PIN):
-        write(name, FILES[name])
-    assert take()
+OTHER = (DATA, "data/raw/new.tar", PIN)
+GONE = (PIN, ".work/kept/convert/inputs.json")  # the second: the result is incomplete
 
 
-@pytest.mark.parametrize("name", [DATA, "data/raw/new.tar", PIN])
-def test_other_data_did_not_make_it(edited: Edited, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "gone"), [*((each, False) for each in OTHER), *((each, True) for each in GONE)]
+)
+def test_other_or_gone_data_did_not_make_it(edited: Edited, name: str, gone: bool) -> None:
     edited(seed(7))
     seed(0)()
-    write(name, "other")
+    Path(name).unlink() if gone else write(name, "other")
     assert not take()
-    assert Path(".work/kept/convert").is_dir()
-
-
-@pytest.mark.parametrize("name", [PIN, ".work/kept/convert/inputs.json"])
-def test_gone_data_did_not_make_it_and_without_its_inputs_a_result_is_incomplete(edited, name) -> None:
-    edited(seed(7))
-    seed(0)()
-    Path(name).unlink()
-    assert not take()
+    assert gone or Path(".work/kept/convert").is_dir()
 
 
 def test_data_that_changed_meanwhile_and_is_back_as_the_same_file_made_it(edited: Edited) -> None:

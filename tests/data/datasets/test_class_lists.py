@@ -42,11 +42,6 @@ def test_lists_of_classes_of_other_programs_are_read_as_meant(classes, name, enc
     assert classes({name: LISTS[name].encode(encoding)}) == ("cat", "dog", "owl")
 
 
-def test_a_name_that_starts_with_a_number_is_no_id(classes):
-    text = b"3 of clubs\n4 of hearts\nace\n"
-    assert classes({"labels.txt": text}) == ("3 of clubs", "4 of hearts", "ace")
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -101,6 +96,7 @@ NAMES = b"cat\ndog\nowl\n"
         ({"labels.txt": b"background\ncat\ndog\n"}, [1, 2], ("background", "cat", "dog")),
         ({"label.labels.txt": NAMES}, [1, 2], ("cat", "dog", "owl")),
         ({"labels.json": b'{"cat": 0, "dog": 1, "owl": 2}'}, [1, 2], ("cat", "dog", "owl")),
+        ({"labels.txt": b"3 of clubs\n4 of hearts\nace\n"}, [0, 1, 2], ("3 of clubs", "4 of hearts", "ace")),
     ],
 )
 def test_a_list_says_which_class_label_0_is(classes, lists, used, expected):

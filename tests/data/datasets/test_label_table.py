@@ -120,6 +120,13 @@ SPLITS = {"real_train.txt": "".join(LINES[:2] + LINES[3:5]), "real_test.txt": LI
 
 # Images, other files, dataset.table, and the labels of each split.
 WITH_SPLITS = {
+    "a table beside images": (
+        ("1.png", "2.png", "3.png"), {"labels.csv": table()}, {}, {"train": dict(ROWS)},
+    ),
+    "a table in a folder beside folders of images": (
+        ("part_1/1.png", "part_1/2.png", "part_2/3.png"), {"annotations/labels.csv": table()}, {},
+        {"train": {"part_1/1.png": "cat", "part_1/2.png": "dog", "part_2/3.png": "cat"}},
+    ),
     "a numbered column, without a header": (
         IMAGES, {"l.csv": "TRAINING,gs://b/1.png,cat\nTRAINING,gs://b/2.png,dog\nVALIDATION,gs://b/3.png,cat\n"},
         {"file": 2, "label": 3, "split": 1},
@@ -318,11 +325,6 @@ def test_several_labels_of_an_image_are_refused_by_that_word(read, several):
         read(IMAGES, {"l.jsonl": lines(PLAIN, rows)})
 
 
-def test_classes_that_share_words_are_no_several_labels(read):
-    rows = [("1.png", "red car"), ("2.png", "blue car"), ("3.png", "red bus")]
-    assert read(IMAGES, {"labels.csv": table(rows=rows)}).classes == ("blue car", "red bus", "red car")
-
-
 @pytest.mark.parametrize(
     "cell", ["nan", "None", "NA", "#N/A", "?", "-", "null", "", "n/a", "#REF!", "unlabeled"]
 )
@@ -353,22 +355,12 @@ def test_labels_that_differ_in_form_alone_are_one_class_or_two(read, one, other)
         read(IMAGES, {"labels.csv": table(rows=rows)})
 
 
-@pytest.mark.parametrize("names", [("A", "a", "b"), ("model (1)", "model (2)", "b")])
-def test_letters_in_either_case_and_numbered_names_are_classes(read, names):
+@pytest.mark.parametrize(
+    "names", [("A", "a", "b"), ("model (1)", "model (2)", "b"), ("red car", "blue car", "red bus")]
+)
+def test_letters_in_either_case_numbered_names_and_shared_words_are_classes(read, names):
     rows = [(f"{number}.png", name) for number, name in enumerate(names, 1)]
     assert set(read(IMAGES, {"labels.csv": table(rows=rows)}).classes) == set(names)
-
-
-@pytest.mark.parametrize(
-    ("names", "place"),
-    [
-        (("1.png", "2.png", "3.png"), "labels.csv"),
-        (("part_1/1.png", "part_1/2.png", "part_2/3.png"), "annotations/labels.csv"),
-    ],
-)
-def test_a_table_is_found_beside_images_or_beside_their_folders(read, names, place):
-    source = read(names, {place: table()})
-    assert labels(source) == dict(zip(names, ("cat", "dog", "cat"), strict=True))
 
 
 def test_numbers_are_classes_in_their_order_and_a_list_that_is_named_names_them(read):

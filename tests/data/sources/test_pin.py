@@ -70,18 +70,12 @@ def test_a_bucket_and_a_folder_as_source_or_as_path_give_the_same_raw_files(remo
     assert files.digests(config.paths.raw) == fetched
 
 
-def test_only_new_objects_are_fetched(remote, photos):
-    run(remote)
+def test_only_new_objects_are_fetched_and_removed_ones_are_gone_from_raw_files_and_copies(remote, photos):
+    before = run(remote)
     photos.put("cat/new.png", PICTURE)
     photos.requests()
     run(remote)
     assert photos.requests() == (["cat/new.png"], 2)  # and two listings
-
-
-def test_a_removed_object_is_gone_from_the_raw_files_and_from_the_copies(remote, photos):
-    before = run(remote)
-    photos.put("cat/new.png", PICTURE)
-    run(remote)
     photos.client.delete_object(Bucket=photos.name, Key="photos/cat/new.png")
     assert run(remote) == before
     assert len([path for path in (remote.paths.work / "source").glob("*/*/*") if path.is_file()]) == 6

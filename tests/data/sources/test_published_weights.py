@@ -32,14 +32,8 @@ def server(tmp_path, monkeypatch):
 
 @pytest.fixture
 def config(load, server):
-    return load(
-        **{
-            "model.name": "mobilenet_v2",
-            "model.weights": "imagenet",
-            "model.weights_url": server.url,
-            "preprocessing.image_size": 90,
-        }
-    )
+    model = {"model.name": "mobilenet_v2", "model.weights": "imagenet", "model.weights_url": server.url}
+    return load(**model, **{"preprocessing.image_size": 90})
 
 
 def other(config, **model):
@@ -73,11 +67,20 @@ def test_other_bytes_than_the_recorded_are_refused(config, server):
     assert f"remove the entry {entry} from {config.paths.digests}" in str(error.value)
 
 
-def test_a_file_of_another_format_is_refused_and_not_recorded(config, server):
-    server.content[FILE] = WEIGHTS.replace(b"layer_names", b"layers")  # like save_weights of Keras 3
-    with pytest.raises(DataError, match="has no layer_names, as the published files do"):
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (WEIGHTS.replace(b"layer_names", b"layers"), "has no layer_names, as .* do"),  # save_weights of Keras 3
+        (b"<html>Sign in", r"expected an HDF5 file|starts with"),
+    ],
+    ids=["layers", "a page"],
+)
+def test_a_file_of_another_format_is_refused_and_not_recorded(config, server, content, message):
+    server.content[FILE] = content
+    with pytest.raises(DataError, match=message):
         run(config)
     assert not config.paths.digests.exists()
+    assert (KEPT / FILE).exists() is content.startswith(WEIGHTS[:8])
     files.write_bytes(KEPT / FILE, WEIGHTS)
     run(config)
     assert COPY.read_bytes() == WEIGHTS
@@ -101,14 +104,6 @@ def test_without_a_server_the_error_says_what_to_put_where_and_that_works(config
     files.write_bytes(KEPT / FILE, WEIGHTS)
     initialize(config)
     assert COPY.read_bytes() == WEIGHTS
-
-
-def test_a_page_instead_of_weights_is_refused_and_not_recorded(config, server):
-    server.content[FILE] = b"<html>Sign in"
-    with pytest.raises(DataError, match=r"expected an HDF5 file|starts with"):
-        run(config)
-    assert not config.paths.digests.exists()
-    assert not (KEPT / FILE).exists()
 
 
 def test_a_file_of_keras_own_cache_is_taken(config, server, tmp_path):
