@@ -54,28 +54,19 @@ with_dvc = pytest.mark.parametrize("checkout", ["dvc"], indirect=True)
 
 def hold(work="work of another params file"):
     """Another process that holds the locks of a stage."""
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, work],
-        env=os.environ | {"PYTHONPATH": str(SOURCE)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    command, environment = [sys.executable, "-c", HOLDER, work], os.environ | {"PYTHONPATH": str(SOURCE)}
+    pipes = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
+    holder = subprocess.Popen(command, env=environment, text=True, **pipes)
     assert holder.stdout.readline() == "held\n"
     return holder
 
 
 @pytest.mark.parametrize("work", [".work", "work of another params file"])
-def test_a_second_stage_in_a_checkout_is_refused_and_the_first_is_named(checkout, work):
+def test_a_second_stage_in_a_checkout_is_refused_and_the_first_is_named_until_it_is_killed(checkout, work):
     with hold(work) as holder:
         named = rf"\(convert, process {holder.pid}, lock "
         with pytest.raises(PerennialError, match=named), locks.stage(WORK, "train"):
             pass
-        holder.kill()
-
-
-def test_the_lock_of_a_killed_stage_is_free(checkout):
-    with hold() as holder:
         holder.kill()
     with locks.stage(WORK, "train"):
         pass

@@ -41,14 +41,8 @@ def start(command, **environment):
     clean = {"NO_PROXY": "127.0.0.1"} | {
         name: value for name, value in os.environ.items() if name != process.STARTED_BY
     }
-    return subprocess.Popen(
-        command,
-        env=clean | {"PYTHONPATH": str(SOURCE)} | environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen(command, env=clean | {"PYTHONPATH": str(SOURCE)} | environment, text=True, **pipes)
 
 
 # --- signals ---
@@ -193,11 +187,9 @@ def test_handlers_are_restored_after_the_block():
 @pytest.mark.fast_rows("15")
 @SIGNALS
 def test_an_interrupted_stage_exits_with_75_and_leaves_its_code_and_no_output(silent_server, number):
-    with start(STAGE) as stage:
-        connection, _ = silent_server.accept()
-        with connection:
-            stage.send_signal(number)
-            _, said = stage.communicate()
+    with start(STAGE) as stage, silent_server.accept()[0]:
+        stage.send_signal(number)
+        _, said = stage.communicate()
     name = "Ctrl-C" if number == signal.SIGINT else number.name
     assert stage.returncode == 75
     assert len(said.splitlines()) == 1
@@ -208,12 +200,10 @@ def test_an_interrupted_stage_exits_with_75_and_leaves_its_code_and_no_output(si
 
 
 def test_a_stage_under_nohup_goes_on_when_its_terminal_is_closed(silent_server):
-    with start(["nohup", *STAGE]) as stage:
-        connection, _ = silent_server.accept()
-        with connection:
-            stage.send_signal(signal.SIGHUP)
-            stage.send_signal(signal.SIGTERM)
-            _, said = stage.communicate()
+    with start(["nohup", *STAGE]) as stage, silent_server.accept()[0]:
+        stage.send_signal(signal.SIGHUP)
+        stage.send_signal(signal.SIGTERM)
+        _, said = stage.communicate()
     assert stage.returncode == 75
     assert "SIGTERM ended" in said
 
@@ -222,8 +212,7 @@ def test_a_stage_whose_terminal_is_closed_leaves_its_code(silent_server):
     stage, terminal = pty.fork()
     if not stage:
         os.execve(sys.executable, STAGE, {**os.environ, "NO_PROXY": "127.0.0.1", "PYTHONPATH": str(SOURCE)})
-    connection, _ = silent_server.accept()
-    with connection:
+    with silent_server.accept()[0]:
         os.close(terminal)
         _, status = os.waitpid(stage, 0)
     assert os.waitstatus_to_exitcode(status) == 75
@@ -234,11 +223,9 @@ def test_a_stage_whose_terminal_is_closed_leaves_its_code(silent_server):
 
 
 def test_a_stage_ends_soon_after_its_parent_is_killed(silent_server):
-    with start([sys.executable, "-c", STARTER]) as parent:
-        connection, _ = silent_server.accept()
-        with connection:
-            parent.kill()
-            _, said = parent.communicate()  # the stage holds the other end of this pipe
+    with start([sys.executable, "-c", STARTER]) as parent, silent_server.accept()[0]:
+        parent.kill()
+        _, said = parent.communicate()  # the stage holds the other end of this pipe
     assert "SIGTERM" in said
 
 
@@ -248,13 +235,12 @@ def test_a_stage_ends_soon_after_the_process_that_its_environment_names(silent_s
     with (
         subprocess.Popen(["sleep", "3600"]) as flow,
         start(STAGE, **{process.STARTED_BY: str(flow.pid)}) as stage,
+        silent_server.accept()[0],
     ):
-        connection, _ = silent_server.accept()
-        with connection:
-            flow.kill()
-            if reaped:
-                flow.wait()
-            stage.communicate()
+        flow.kill()
+        if reaped:
+            flow.wait()
+        stage.communicate()
     assert stage.returncode == 75
 
 

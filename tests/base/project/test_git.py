@@ -31,6 +31,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
+@pytest.fixture
+def git(folder: Path) -> Repository:
+    return repository(folder)
+
+
 def promote(git: Repository) -> str:
     """Register HEAD's tree in a new commit as the next version."""
     head = git.run("rev-parse", "HEAD")
@@ -44,8 +49,7 @@ def tagger(git: Repository, tag: str) -> str:
     return git.run("for-each-ref", "--format=%(taggername) %(taggeremail)", f"refs/tags/{tag}")
 
 
-def test_without_an_identity_perennial_is_the_author(folder: Path) -> None:
-    git = repository(folder)
+def test_without_an_identity_perennial_is_the_author(git: Repository) -> None:
     promote(git)
     assert tagger(git, "classifier@v0.0.1") == "perennial <perennial@localhost>"
     assert git.run("log", "-1", "--format=%an %ce") == "perennial perennial@localhost"
@@ -68,8 +72,7 @@ def test_a_folder_without_a_repository_or_a_commit_is_refused(folder: Path) -> N
         repository(folder.parent / "empty")
 
 
-def test_a_password_of_the_remote_is_in_no_message(folder: Path) -> None:
-    git = repository(folder)
+def test_a_password_of_the_remote_is_in_no_message(git: Repository) -> None:
     git.run("remote", "add", "origin", "http://me:s3cret@127.0.0.1:1/project.git")
     with pytest.raises(GitError) as failed:
         git.fetch("origin", ["+refs/heads/*:refs/remotes/origin/*"])
@@ -78,8 +81,7 @@ def test_a_password_of_the_remote_is_in_no_message(folder: Path) -> None:
     assert "s3cret" not in f"{failed.value} {pushed}"
 
 
-def test_each_tag_is_dated_after_those_before_it(folder: Path) -> None:
-    git = repository(folder)
+def test_each_tag_is_dated_after_those_before_it(git: Repository) -> None:
     future = after(None) + 10_000
     git.update(
         {"refs/tags/classifier@v0.0.1": git.tag("classifier@v0.0.1", git.run("rev-parse", "HEAD"), "x", future)}
@@ -90,16 +92,14 @@ def test_each_tag_is_dated_after_those_before_it(folder: Path) -> None:
     assert found.last_date == future + 2
 
 
-def test_a_date_that_git_cannot_store_is_refused(folder: Path) -> None:
-    git = repository(folder)
+def test_a_date_that_git_cannot_store_is_refused(git: Repository) -> None:
     head = git.run("rev-parse", "HEAD")
     git.update({"refs/tags/classifier@v0.0.1": git.tag("classifier@v0.0.1", head, "x", LAST_DATE)})
     with pytest.raises(GitError, match="2099"):
         promote(git)
 
 
-def test_tags_that_gto_ignores_or_that_name_others_are_no_versions(folder: Path, caplog) -> None:
-    git = repository(folder)
+def test_tags_that_gto_ignores_or_that_name_others_are_no_versions(git: Repository, caplog) -> None:
     promote(git)
     head = git.run("rev-parse", "HEAD")
     plain = {"refs/tags/classifier@v0.0.9": head}  # lightweight
@@ -109,8 +109,7 @@ def test_tags_that_gto_ignores_or_that_name_others_are_no_versions(folder: Path,
     assert "the tag classifier#champion is left out, although GTO counts it" in caplog.text
 
 
-def test_stages_and_versions_that_gto_assigned_count(folder: Path) -> None:
-    git = repository(folder)
+def test_stages_and_versions_that_gto_assigned_count(git: Repository) -> None:
     promote(git)
     head = git.run("rev-parse", "HEAD")
     git.update({"refs/tags/classifier#prod#7": git.tag("classifier#prod#7", head, "x", after(None) + 5)})
@@ -154,8 +153,7 @@ def test_revocations_by_gto_count(folder: Path, monkeypatch: pytest.MonkeyPatch)
     assert promote(git) == champion(folder) == "v0.0.4"
 
 
-def test_versions_above_the_champion_were_rolled_back(folder: Path) -> None:
-    git = repository(folder)
+def test_versions_above_the_champion_were_rolled_back(git: Repository) -> None:
     for _ in range(3):
         promote(git)
 
@@ -188,8 +186,9 @@ needs_keys = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-
 
 @needs_keys
 @pytest.mark.parametrize("bare", ["all", "explicit"])
-def test_commits_and_tags_are_signed_where_git_is_configured_to(bare: str, folder: Path) -> None:
-    git = repository(folder)
+def test_commits_and_tags_are_signed_where_git_is_configured_to(
+    bare: str, git: Repository, folder: Path
+) -> None:
     git.run("config", "--global", "safe.bareRepository", bare)
     sign(git, folder)
     promote(git)
@@ -202,8 +201,7 @@ def test_commits_and_tags_are_signed_where_git_is_configured_to(bare: str, folde
 
 
 @needs_keys
-def test_what_git_cannot_sign_is_said(folder: Path) -> None:
-    git = repository(folder)
+def test_what_git_cannot_sign_is_said(git: Repository, folder: Path) -> None:
     sign(git, folder)
     (folder.parent / "key").unlink()
     with pytest.raises(GitError, match="sign"):

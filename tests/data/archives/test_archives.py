@@ -392,12 +392,8 @@ def test_equal_folders_are_packed_to_equal_bytes(tmp_path, photos):
 
 
 def test_gnu_tar_lists_what_is_packed(tmp_path, photos):
-    listed = subprocess.run(
-        ["tar", "-tf", packed(photos, tmp_path / "x.tar"), "--quoting-style=literal"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    command = ["tar", "-tf", packed(photos, tmp_path / "x.tar"), "--quoting-style=literal"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert listed.split() == ["a/", "a/1.jpg", "a/ü.jpg", "b/", "b/2.jpg", "empty/"]
 
 

@@ -39,11 +39,6 @@ def damage(tmp_path):
     return change
 
 
-def pixels(source, split, number):
-    (image,) = source.splits[split].images([number])
-    return np.asarray(PIL.Image.open(io.BytesIO(image.encoded)))
-
-
 def test_the_installed_file_is_the_pinned_one():
     (pinned,) = DIGITS.files
     assert (files.sha256(INSTALLED), INSTALLED.stat().st_size) == (pinned.sha256, pinned.bytes)
@@ -59,7 +54,8 @@ def test_every_fifth_digit_is_in_the_test_split_in_the_order_of_the_file(source,
 
 
 def test_ink_is_stretched_to_the_whole_range_of_pixels(source):
-    first = pixels(source, "train", 0)
+    (image,) = source.splits["train"].images([0])
+    first = np.asarray(PIL.Image.open(io.BytesIO(image.encoded)))
     assert first[:2].tolist() == [[0, 0, 80, 207, 143, 16, 0, 0], [0, 0, 207, 239, 159, 239, 80, 0]]
 
 

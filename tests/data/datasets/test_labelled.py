@@ -61,20 +61,12 @@ def joined(project, options):
     return datasets.read(options, project / "raw", project / "scratch")
 
 
-def splits_of(source):
-    """The split of each image, by its name."""
-    return {
-        source.splits[shard.source].names[index]: shard.split
-        for shard in sharding.plan("pets", source, shards="auto", fraction=0.2, seed=1, test_fraction=0.2)
-        for index in shard.indices
-    }
-
-
 def split_of(source):
     """The split of each labelled image, by its digest."""
     return {
-        name.removeprefix("labels/").removesuffix(".png"): split
-        for name, split in splits_of(source).items()
+        name.removeprefix("labels/").removesuffix(".png"): shard.split
+        for shard in sharding.plan("pets", source, shards="auto", fraction=0.2, seed=1, test_fraction=0.2)
+        for name in map(source.splits[shard.source].names.__getitem__, shard.indices)
         if name.startswith("labels/")
     }
 

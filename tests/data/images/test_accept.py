@@ -14,6 +14,7 @@ from support.odd_images import saved
 
 from perennial.data.images import BadImage, Image, png
 from perennial.data.images.accept import accepted
+from perennial.data.images.png import chunk
 
 HEIGHT, WIDTH = 24, 36
 ROWS, COLUMNS = np.mgrid[:HEIGHT, :WIDTH]
@@ -25,16 +26,6 @@ TURNED = PHOTO.rotate(180)
 ADAM7 = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (0, 1, 2, 2), (1, 0, 2, 1))
 
 
-def oriented(photo):
-    exif = PIL.Image.Exif()
-    exif[0x0112] = 6  # a quarter turn
-    return saved(photo, "JPEG", exif=exif)
-
-
-def chunk(kind, body):
-    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
-
 def raw_png(samples, colour, *, bits=8, interlaced=False, between=b"", size=None, filters=b"\0"):
     """A PNG of samples [height, width, channels], for the kinds that Pillow does not write."""
     dtype = ">u2" if bits == 16 else np.uint8
@@ -44,10 +35,6 @@ def raw_png(samples, colour, *, bits=8, interlaced=False, between=b"", size=None
     header = struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, interlaced)
     body = chunk(b"IDAT", zlib.compress(lines))
     return png.SIGNATURE + chunk(b"IHDR", header) + between + body + chunk(b"IEND", b"")
-
-
-def with_trns(image):
-    return saved(image, "PNG", transparency=(0, 0, 0))
 
 
 WIDE = COLOURS.astype(np.uint16) * 256 + 77  # 16 bits a sample
@@ -78,7 +65,7 @@ GREYS = {
 COLOURED = {
     "CMYK JPEG": saved(PHOTO.convert("CMYK"), "JPEG"),
     "PNG with alpha": saved(ALPHA, "PNG"),
-    "PNG with one transparent colour": with_trns(PHOTO),
+    "PNG with one transparent colour": saved(PHOTO, "PNG", transparency=(0, 0, 0)),
     "PNG with a palette": saved(PHOTO.quantize(16), "PNG"),
     "PNG with a palette and transparency": saved(PHOTO.quantize(16), "PNG", transparency=b"\x80\0\xff"),
     "PNG of 16 bits a colour": raw_png(WIDE, 2, bits=16),
@@ -240,11 +227,11 @@ def test_every_cut_of_another_image_is_refused(name):
 
 
 def test_broken_exif_is_no_reason_and_no_warning():
-    content = (
-        oriented(PHOTO)
-        .replace(b"\x12\x01\x03\0", b"\x12\x01\xff\0")
-        .replace(b"\x01\x12\0\x03", b"\x01\x12\0\xff")
-    )
+    exif = PIL.Image.Exif()
+    exif[0x0112] = 6  # a quarter turn
+    content = saved(PHOTO, "JPEG", exif=exif)
+    for whole, broken in ((b"\x12\x01\x03\0", b"\x12\x01\xff\0"), (b"\x01\x12\0\x03", b"\x01\x12\0\xff")):
+        content = content.replace(whole, broken)
     assert accepted(content, "a").encoded == content
 
 

@@ -9,12 +9,6 @@ from perennial.base.errors import DataError
 from perennial.data.records import manifest
 
 
-def change(folder, edit):
-    value = documents.read_json(folder / manifest.FILE)
-    edit(value)
-    files.write_json(folder / manifest.FILE, value)
-
-
 def with_train(edit):
     return lambda value: edit(value["splits"]["train"])
 
@@ -103,7 +97,9 @@ DAMAGE = {
 
 @pytest.mark.parametrize(("edit", "key"), DAMAGE.values(), ids=DAMAGE)
 def test_a_damaged_manifest_is_reported_with_its_key_and_remedy(folder, edit, key):
-    change(folder, edit)
+    value = documents.read_json(folder / manifest.FILE)
+    edit(value)
+    files.write_json(folder / manifest.FILE, value)
     with pytest.raises(DataError, match=rf"manifest\.json has .*{key}.*`dvc repro convert` makes or restores"):
         manifest.load(folder)
 

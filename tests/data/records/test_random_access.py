@@ -20,13 +20,6 @@ def indexed(folder, tmp_path):
     return folder, index
 
 
-def change_index(index, **changes):
-    """Other offset or length of the second training record."""
-    spans = np.load(index / "train.tfrecord.npy")
-    spans[1] = changes.get("offset", spans[1, 0]), changes.get("length", spans[1, 1])
-    np.save(index / "train.tfrecord.npy", spans)
-
-
 def pixel(record):
     """The number that the test record was made of."""
     return record.encoded[-21]
@@ -81,7 +74,10 @@ def test_a_number_that_no_record_has_is_refused(indexed, number, split, message)
     ],
 )
 def test_a_wrong_index_entry_is_reported_as_damage(indexed, changes, message):
-    change_index(indexed[1], **changes)
+    file = indexed[1] / "train.tfrecord.npy"
+    spans = np.load(file)
+    spans[1] = changes.get("offset", spans[1, 0]), changes.get("length", spans[1, 1])
+    np.save(file, spans)
     assert re.fullmatch(message, random_access.Records(*indexed).record(1).damage)
 
 

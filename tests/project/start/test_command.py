@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from support import raw
+from support.checkout import start_repository
 from support.edits import edit
-from support.git import git
 from typer.testing import CliRunner
 
 from perennial.base import config, files
@@ -48,11 +48,8 @@ def test_weights_at_hand_are_used_and_pinned(run) -> None:
     files.write_bytes(Path(".work/downloads/weights", FILE), b"\x89HDF\r\n\x1a\nlayer_names")
     done = json.loads(run("--json", "--set", "train.epochs=3").stdout)
     parameters = config.load(PARAMS)
-    assert (parameters.model.name, parameters.model.weights, parameters.train.epochs) == (
-        "mobilenet_v2",
-        "imagenet",
-        3,
-    )
+    assert (parameters.model.name, parameters.model.weights) == ("mobilenet_v2", "imagenet")
+    assert parameters.train.epochs == 3
     assert WeightsPin.read().imagenet.file == FILE
     assert done["weights_missing"] is None
     assert {"key", "value", "reason"} == done["choices"][0].keys()
@@ -71,9 +68,7 @@ def test_a_changed_file_that_git_has_not_is_refused_or_kept(run) -> None:
 
 def test_what_git_has_or_an_earlier_start_wrote_is_replaced(run) -> None:
     edit(PARAMS, "seed: 0 # seed that", "seed: 5 # seed that")
-    git("init", "-q")
-    git("add", "params.yaml")
-    git("commit", "-qm", "mine")
+    start_repository(Path())
     assert [run().exit_code, run("--set", "train.epochs=2").exit_code] == [0, 0]
     assert config.load(PARAMS).dataset.seed == 5
     assert not list(Path().glob("*.old"))

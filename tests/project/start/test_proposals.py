@@ -37,7 +37,7 @@ def make(head: str, row: str, name: str = "l.csv", folder: str = "", **values: s
     values: by name in the row, a mark or word for each of as many rows, in turn.
     """
     for number in NUMBERS:
-        files.write_bytes(OWN / folder / f"{number}.png", image(number))
+        files.write_bytes(OWN / folder.format(k=kind(number)) / f"{number}.png", image(number))
     rows = [head] if head else []
     for number in NUMBERS:
         turns = {key: each.split() if " " in each else each for key, each in values.items()}
@@ -165,9 +165,7 @@ def test_all_rows_are_used_if_the_table_is_named_with_its_columns(workspace) -> 
 
 
 def test_a_table_beside_class_folders_may_not_say_which_images_to_leave_out(workspace) -> None:
-    for number in NUMBERS:
-        files.write_bytes(OWN / kind(number) / f"{number}.png", image(number))
-    files.write_bytes(OWN / "notes.csv", b"file,keep\n1.png,yes\n2.png,no\n")
+    make("file,keep", "{n}.png,{y}", folder="{k}", y="yes no")
     assert "move these images away, and the table" in refusal()
 
 
@@ -195,10 +193,7 @@ def test_a_class_may_be_called_train(workspace) -> None:
 def test_the_option_of_a_refusal_works_when_it_is_pasted(start, folders) -> None:
     name = "an owner's table.csv"
     if folders:
-        make("the file,set", "{n}.png,{s}", name, s="train train train train test")
-        for number in NUMBERS:
-            (OWN / kind(number)).mkdir(exist_ok=True)
-            (OWN / f"{number}.png").rename(OWN / kind(number) / f"{number}.png")
+        make("the file,set", "{n}.png,{s}", name, folder="{k}", s="train train train train test")
     else:
         make("file,label", "{n}.png,{c}", name, c="none d")
     refused = start()
@@ -248,10 +243,7 @@ def test_an_option_that_names_nothing_is_refused_with_what_is_there(workspace) -
 
 
 def test_class_folders_are_used_and_a_table_only_by_name(workspace) -> None:
-    make("file,license", "{n}.png,CC{i}", folder="c")
-    (OWN / "d").mkdir()
-    for number in NUMBERS[:9]:
-        (OWN / f"c/{number}.png").rename(OWN / f"d/{number}.png")
+    make("file,license", "{n}.png,CC{i}", folder="{k}")
     rows = [f"{n}.png,{'animal' if n > 9 else 'other'},{n % 2},c,0.{n:02}" for n in NUMBERS]
     (OWN / "more.csv").write_text("\n".join(["image,coarse,sharp,class,probability", *rows]))
     unnamed = found()
@@ -312,10 +304,7 @@ def test_a_word_that_most_images_have_may_be_a_class(workspace) -> None:
 
 
 def test_a_table_with_other_labels_beside_class_folders_is_a_question(workspace) -> None:
-    make("image,species", "{n}.png,{k}", folder="site a")
-    (OWN / "site b").mkdir()
-    for number in NUMBERS[:9]:
-        (OWN / f"site a/{number}.png").rename(OWN / f"site b/{number}.png")
+    make("image,species", "{n}.png,{s}", folder="site {k}", s="a a b b")
     assert found().chosen
     assert not found(table="l.csv", file="image", label=["species"]).chosen
 

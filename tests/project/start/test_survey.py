@@ -26,20 +26,24 @@ def pictures(folder: Path, **counts: int) -> Path:
     return folder
 
 
+@pytest.fixture
+def folder(workspace: Path) -> Path:
+    return pictures(Path("own"), cat=4, dog=3)
+
+
 def look(path: Path) -> survey.Survey:
     return survey.look(path, SCRATCH)
 
 
-def test_a_folder_of_classes_is_counted_and_measured(workspace: Path) -> None:
-    found = look(pictures(Path("own"), cat=4, dog=3))
+def test_a_folder_of_classes_is_counted_and_measured(folder: Path) -> None:
+    found = look(folder)
     assert (found.per_class, found.per_split, found.images) == ({"cat": 4, "dog": 3}, {"train": 7}, 7)
     assert (found.sides, found.formats, found.gray, found.archive) == ((50, 51, 53), {"PNG": 7}, False, False)
     assert found.described().startswith("7 images in 2 classes, 3 to 4 in each; PNG; shorter side 50 to 53 px")
 
 
 @pytest.mark.parametrize("kind", ["zip", "gztar", "tar"])
-def test_an_archive_is_as_its_folder(workspace: Path, kind: str) -> None:
-    folder = pictures(Path("own"), cat=4, dog=3)
+def test_an_archive_is_as_its_folder(folder: Path, kind: str) -> None:
     found = look(Path(shutil.make_archive("photos", kind, ".", "own")))
     assert (found.per_class, found.sides, found.archive) == (look(folder).per_class, (50, 51, 53), True)
     assert list(SCRATCH.iterdir()) == []
@@ -54,8 +58,7 @@ def test_folders_of_splits_copies_and_damage_are_seen(workspace: Path) -> None:
     assert (found.copies, list(found.unreadable)) == (4, ["train/cat/notes.png"])
 
 
-def test_formats_that_convert_rejects_are_no_images(workspace: Path) -> None:
-    folder = pictures(Path("own"), cat=4, dog=3)
+def test_formats_that_convert_rejects_are_no_images(folder: Path) -> None:
     image = Image.open(folder / "cat" / "0.png")
     image.save(folder / "cat" / "scan.tiff")
     image.save(folder / "cat" / "scan.webp")
@@ -65,16 +68,14 @@ def test_formats_that_convert_rejects_are_no_images(workspace: Path) -> None:
     assert found.formats == {"PNG": 7, "WEBP": 1}
 
 
-def test_a_png_with_more_text_than_pillow_reads_is_an_image(workspace: Path) -> None:
-    folder = pictures(Path("own"), cat=4, dog=3)
+def test_a_png_with_more_text_than_pillow_reads_is_an_image(folder: Path) -> None:
     text = PngInfo()
     text.add_text("prompt", "x" * (2 * MAX_TEXT_CHUNK), zip=True)
     Image.open(folder / "cat" / "0.png").save(folder / "cat" / "made.png", pnginfo=text)
     assert look(folder).unreadable == {}
 
 
-def test_an_image_of_too_many_pixels_has_its_own_reason(workspace: Path) -> None:
-    folder = pictures(Path("own"), cat=4, dog=3)
+def test_an_image_of_too_many_pixels_has_its_own_reason(folder: Path) -> None:
     image = Image.open(folder / "cat" / "0.png").convert("RGB")
     photo, size = saved(image, "JPEG"), struct.pack(">HH", image.height, image.width)
     assert photo.count(size) == 1

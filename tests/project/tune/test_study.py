@@ -1,15 +1,14 @@
 """The trials of a search: draws that can be repeated, early stops, ties, and what a kill leaves."""
 
 import math
-from pathlib import Path
 
 import pytest
 
-from perennial.base import config
+from perennial.base.params import options
 from perennial.project.tune import space
 from perennial.project.tune.study import Study
 
-ROOT = Path(__file__).parents[3]
+VALUES = options.values(())
 SEARCH = ["train.learning_rate=1e-4..1e-1:log", "train.optimizer=adam,momentum"]
 EVALUATIONS = 9
 
@@ -20,17 +19,12 @@ def early(monkeypatch):
     monkeypatch.setattr("perennial.project.tune.study.RANDOM", 3)
 
 
-@pytest.fixture(scope="module")
-def values():
-    return config.load_with_values(ROOT / "params.yaml")[1]
-
-
 @pytest.fixture
-def make(tmp_path, values):
+def make(tmp_path):
     def made(name="a", texts=SEARCH, **options):
-        dimensions = space.parse(texts, values)
+        dimensions = space.parse(texts, VALUES)
         options = {"metric": "accuracy", "evaluations": EVALUATIONS, **options}
-        return Study(tmp_path / name, dimensions, **options), space.present(dimensions, values)
+        return Study(tmp_path / name, dimensions, **options), space.present(dimensions, VALUES)
 
     return made
 
