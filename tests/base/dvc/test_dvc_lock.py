@@ -51,9 +51,6 @@ def test_sources_are_what_no_stage_writes() -> None:
 def test_what_is_no_lock_is_refused_or_records_nothing(text: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"it is not a dvc\.lock"):
         dvc_lock.parse(text, "it")
+    assert dvc_lock.here(tmp_path) == dvc_lock.entries(None) == {}
     (tmp_path / dvc_lock.FILE).write_text(text)
     assert dvc_lock.here(tmp_path) == dvc_lock.entries(text) == {}
-
-
-def test_a_checkout_without_a_lock_records_nothing(tmp_path: Path) -> None:
-    assert dvc_lock.here(tmp_path) == dvc_lock.entries(None) == {}

@@ -1,7 +1,7 @@
 """One archive on a web server as a source: noticed by its headers, fetched when it is as pinned."""
 
 import pytest
-from data.downloads.fault_server import Server, cut, honest, status
+from data.downloads.fault_server import Server, honest, status
 from support import raw
 
 from perennial.base import files
@@ -67,13 +67,6 @@ def test_an_archive_that_changes_between_the_listing_and_the_transfer_is_refused
     with pytest.raises(PerennialError, match="the file changed") as caught:
         download(config, QUICK)
     assert (caught.value.exit_code, config.paths.raw.exists()) == (1, False)
-
-
-def test_an_interrupted_transfer_resumes(config, server):
-    pin(config)
-    server.plan = [honest, cut(10_000), honest]
-    assert fetched(config) == server.content
-    assert server.served == len(server.content)
 
 
 def test_without_an_etag_the_time_of_change_counts(config, server):

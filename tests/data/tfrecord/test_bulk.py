@@ -120,11 +120,5 @@ def test_labels_may_take_more_or_fewer_bytes(labels):
     assert bulk.frame_images(images, np.array(labels)) == one_by_one(images, labels)
 
 
-def test_planes_of_colours_are_taken_as_they_are():
-    planes, labels = RANDOM.integers(0, 256, (3, 3, 8, 6), np.uint8), [1, 0, 2]
-    images = planes.transpose(0, 2, 3, 1)
-    assert bulk.frame_images(images, np.array(labels)) == one_by_one(images.copy(), labels)
-
-
 def test_no_images_are_no_records():
     assert bulk.frame_images(np.zeros((0, 4, 4), np.uint8), np.zeros(0, np.int64)) == b""

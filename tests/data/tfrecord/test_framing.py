@@ -50,10 +50,6 @@ def test_frames_are_the_bytes_that_tensorflow_writes(tmp_path):
     assert (tmp_path / "theirs.tfrecord").read_bytes() == CONTENT
 
 
-def test_records_come_back_in_their_order():
-    assert data(CONTENT) == RECORDS
-
-
 @pytest.mark.parametrize("block_bytes", [12, 64, 100, 1 << 10])
 def test_records_are_found_wherever_the_blocks_that_are_read_end(block_bytes):
     rng = np.random.default_rng(0)

@@ -50,16 +50,6 @@ def test_equal_digests_are_grouped_by_whether_their_splits_differ(values, parts,
     assert (lists(found.within), lists(found.across)) == (within, across)
 
 
-def test_every_planted_duplicate_is_found_and_nothing_else():
-    rng = np.random.default_rng(1)
-    pixels, parts = rng.integers(0, 2**64, (5000, 2), np.uint64), np.repeat(splits(0, 1, 2), (4000, 500, 500))
-    train, held_out = rng.choice(4000, 10, replace=False), 4000 + rng.choice(1000, 10, replace=False)
-    pixels[held_out] = pixels[train]
-    found = duplicates.exact(pixels, parts)
-    assert sorted(lists(found.across)) == sorted(map(list, zip(train, held_out, strict=True)))
-    assert lists(found.within) == []
-
-
 @pytest.mark.parametrize("distance", [0, 1, 3, 4, 8])
 def test_exactly_the_pairs_of_different_splits_within_the_distance_are_found(distance):
     rng = np.random.default_rng(distance)

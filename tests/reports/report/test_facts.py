@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import finished
+from support.checkout import start_repository
 from support.git import git
 
 from perennial.base import documents
@@ -118,9 +119,7 @@ def test_a_time_that_cannot_be_read_is_left_out(config, content):
 def checkout(workspace, monkeypatch):
     """A folder with one commit."""
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
-    git("init", "-q")
-    git("add", ".")
-    git("commit", "-qm", "start")
+    start_repository(workspace)
     return workspace
 
 
@@ -155,6 +154,7 @@ def test_files_that_runs_write_are_not_changes(project):
         Path(file).write_text("new")
     found = provenance([*LOCK, Path("baseline.json")])
     assert (found.changed, found.lock_changed) == ((), True)
+    assert found.lock == hashlib.sha256(b"new").hexdigest()
 
 
 def test_names_are_relative_to_the_project(project):
@@ -184,11 +184,6 @@ def test_without_a_checkout_there_is_no_revision(workspace, monkeypatch):
 def test_without_git_there_is_no_revision(checkout, monkeypatch):
     monkeypatch.setenv("PATH", "")
     assert provenance(LOCK).revision is None
-
-
-def test_the_lock_has_a_digest(checkout):
-    Path("dvc.lock").write_bytes(b"lock")
-    assert provenance(LOCK).lock == hashlib.sha256(b"lock").hexdigest()
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Two runs compared."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -89,9 +88,7 @@ def test_runs_with_several_labels_are_compared_by_exact_match_and_only_with_thei
         assert (found["paired"], "the other several" in found["unpaired"]) == (None, True)
 
 
-def test_the_text_has_scores_changes_and_classes_and_lost_predictions_are_named(
-    two: Hand,
-) -> None:
+def test_the_text_has_scores_changes_and_classes_and_lost_predictions_are_named(two: Hand) -> None:
     text = invoke("night-1", "night-2")
     rows = [line.split() for line in text.splitlines()]
     assert max(map(len, text.splitlines())) <= 80
@@ -125,14 +122,6 @@ def test_other_test_images_are_not_compared(hand: Hand) -> None:
     found = json.loads(invoke("night-1", "night-2", "--json"))
     assert (found["paired"], "different test images" in found["unpaired"]) == (None, True)
     assert found["unpaired"] in invoke("night-1", "night-2")
-
-
-def test_what_differs_between_two_records_is_named(load: Callable[..., Config]) -> None:
-    config = load()
-    run_records.start(config, "one", {"reason": "new images"})
-    run_records.start(load(**{"train.seed": 7}), "two")
-    records = [run_records.find(config, run) for run in ("one", "two")]
-    assert run_comparison.differences(*records) == [{"what": "params.train.seed", "a": 0, "b": 7}]
 
 
 def test_a_record_without_scores_is_compared_by_what_it_has(config: Config, record: Record) -> None:
