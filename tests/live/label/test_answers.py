@@ -79,13 +79,6 @@ def test_a_queue_goes_on_until_all_its_images_have_a_label(answers, queue):
     assert answers.unfinished("kept") is None
 
 
-def test_the_next_queue_has_other_images(answers, queue):
-    for each in queue.images:
-        answers.add(each, "cat", "Ada")
-    following = answers.draw("kept", Choice(count=4, bits=2))
-    assert len({each.sha256 for each in (*queue.images, *following.images)}) == len(IMAGES)
-
-
 def test_two_pages_that_answer_at_once_lose_nothing(answers, queue):
     def label(each):
         Answers(answers.folder).add(each, "cat", "Ada")

@@ -24,10 +24,6 @@ def rules(**values: object) -> MonitorConfig:
     return MonitorConfig.model_validate({"source": False, **values})
 
 
-def fired(seen: Seen, **values: object) -> list[str]:
-    return [rule.name for rule in decide(rules(**values), seen).rules if rule.fires]
-
-
 @pytest.mark.parametrize(
     ("limits", "words"),
     [
@@ -41,7 +37,8 @@ def test_each_rule_fires_with_its_numbers(limits: dict[str, object], words: str)
 
 
 def test_at_its_limit_a_rule_does_not_fire_nor_does_any_for_an_unchanged_source() -> None:
-    assert fired(UNCHANGED, source=True, max_age_days=9.5) == []
+    found = decide(rules(source=True, max_age_days=9.5), UNCHANGED)
+    assert [rule.name for rule in found.rules if rule.fires] == []
 
 
 def test_one_change_has_one_key_whichever_rules_fire() -> None:

@@ -101,22 +101,17 @@ def test_traffic_like_the_validation_images_is_no_alarm(kept: Kept) -> None:
     assert (seen.waiting, seen.alarm, seen.key) == (10, None, None)
 
 
-def test_traffic_that_moved_is_an_alarm_which_says_what_to_do(kept: Kept) -> None:
+def test_traffic_that_moved_is_one_alarm_as_long_as_it_lasts_which_says_what_to_do(kept: Kept) -> None:
     kept.keep(SIZE)
     kept.keep(2 * SIZE, shift=1.0)
     seen = kept.seen()
     assert [each.drifted for each in seen.windows] == [False, True, True]
     assert seen.alarm == seen.windows[-1].end
     assert f"perennial label {kept.store.url}" in seen.words[-1]
-
-
-def test_the_alarm_has_one_key_as_long_as_it_lasts(kept: Kept) -> None:
-    kept.keep(2 * SIZE, shift=1.0)
-    first = kept.seen()
     kept.keep(SIZE, shift=1.0)
-    second = kept.seen()
-    assert first.key is not None
-    assert (second.key, len(second.windows)) == (first.key, 3)
+    later = kept.seen()
+    assert seen.key is not None
+    assert (len(later.windows), later.key) == (4, seen.key)
 
 
 def test_a_second_look_reads_only_what_is_new(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from support.records import write_folder
 from perennial.model.evaluation import label_errors
 
 CONFIDENT, UNSURE = 0.98, 0.6
+GREY = np.full((8, 8), 9, np.uint8)
 
 
 def examples(labels, predicted, p, classes=3):
@@ -36,8 +37,7 @@ def test_examples_whose_label_a_confident_model_contradicts_come_strongest_first
 
 @pytest.mark.parametrize(("right", "above"), [(500, False), (530, False), (560, True)])
 def test_a_model_at_the_level_of_chance_lists_nothing(tmp_path, right, above):
-    grey = np.full((8, 8), 9, np.uint8)
-    write_folder(tmp_path, {"test": [[record(grey, number % 2) for number in range(1000)]]}, ["cat", "dog"])
+    write_folder(tmp_path, {"test": [[record(GREY, number % 2) for number in range(1000)]]}, ["cat", "dog"])
     true = np.arange(1000) % 2
     wrong = np.random.default_rng(0).permutation(1000)[right:]
     predicted = true.copy()
@@ -48,8 +48,7 @@ def test_a_model_at_the_level_of_chance_lists_nothing(tmp_path, right, above):
 
 
 def test_the_list_names_record_label_and_suggestion_of_each(tmp_path):
-    grey = np.full((8, 8), 9, np.uint8)
-    shards = [[record(grey, label) for label in part] for part in ([0] * 9, [1] * 9)]
+    shards = [[record(GREY, label) for label in part] for part in ([0] * 9, [1] * 9)]
     write_folder(tmp_path, {"test": shards}, ["cat", "dog"])
     predicted, p = [0] * 8 + [1] + [1] * 8 + [0], [0.9] * 8 + [0.95] + [0.9] * 8 + [0.99]
     scored = predictions(*examples([0] * 9 + [1] * 9, predicted, p, 2))
@@ -67,8 +66,7 @@ def test_a_missing_and_a_superfluous_label_are_told_apart(tmp_path):
     probabilities = np.where(labels, 0.9, 0.05).astype(np.float32)
     probabilities[2] = (0.97, 0.93)  # record 2 has cat alone
     probabilities[5] = (0.02, 0.01)  # record 5 has dog
-    grey = np.full((8, 8), 9, np.uint8)
-    write_folder(tmp_path, {"test": [[record(grey, 0) for _ in labels]]}, ["cat", "dog"])
+    write_folder(tmp_path, {"test": [[record(GREY, 0) for _ in labels]]}, ["cat", "dog"])
     scored = predictions(labels, probabilities, thresholds=np.full(2, 0.5, np.float32))
     found = label_errors.described(tmp_path, scored)
     assert (found["likely"], found["missing"], found["superfluous"]) == (2, 1, 1)

@@ -9,7 +9,6 @@ from sklearn import metrics as sklearn
 from support.predicted import predictions
 
 from perennial.model.evaluation import metrics, scoring
-from perennial.model.evaluation.predictions import Predictions
 from perennial.model.evaluation.scoring import ExampleScores
 
 RANDOM = np.random.default_rng(0)
@@ -56,18 +55,13 @@ def test_if_all_predictions_are_correct_the_interval_is_not_one_point() -> None:
     assert found["accuracy"] == {"low": pytest.approx(0.0253 ** (1 / 103), abs=0.001), "high": 1.0}
 
 
-def several_labels() -> Predictions:
+def test_scores_of_several_labels_are_those_of_scikit_learn() -> None:
     """200 images with any of four labels, of which the last has none."""
     labels = (RANDOM.random((200, 4)) < [0.5, 0.2, 0.1, 0.0]).astype(np.int8)
     probabilities = 1 / (1 + np.exp(-RANDOM.normal(labels * 2.0 - 1, 1.0)))
-    return predictions(
-        labels, probabilities, tuple("abcd"), thresholds=np.array([0.5, 0.4, 0.1, 0.9999], np.float32)
-    )
-
-
-def test_scores_of_several_labels_are_those_of_scikit_learn() -> None:
-    top = several_labels()
-    labels, predicted, own = top.labels, top.predicted, [0, 1, 2]
+    thresholds = np.array([0.5, 0.4, 0.1, 0.9999], np.float32)
+    top = predictions(labels, probabilities, tuple("abcd"), thresholds=thresholds)
+    predicted, own = top.predicted, [0, 1, 2]
     found = metrics.of_labels(top, np.full(200, 0.5), 0.95)
     pair = labels[:, own], top.probabilities[:, own]
     expected = {

@@ -15,11 +15,6 @@ def evaluation(step):
     return EVALUATIONS["multiclass"](epoch=1, step=step, accuracy=0.5, loss=1.0, recall_at_5=0.9)
 
 
-def read(file):
-    with file.open() as lines:
-        return list(csv.DictReader(lines))
-
-
 @pytest.fixture
 def history(tmp_path):
     def make(steps=100):
@@ -61,7 +56,7 @@ def test_a_curve_has_at_most_a_thousand_points_of_means(history, tmp_path):
     made = history(steps=2500)
     made.resume(0, [])
     made.add_steps([row(step) for step in range(1, 2501)])
-    points = read(tmp_path / "curves" / "training.csv")
+    points = list(csv.DictReader((tmp_path / "curves" / "training.csv").read_text().splitlines()))
     assert len(points) == 833
     mean = (1 + 1 / 2 + 1 / 3) / 3
     assert float(points[0]["loss"]) == pytest.approx(mean)
