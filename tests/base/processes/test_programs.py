@@ -186,7 +186,8 @@ def test_a_killed_process_leaves_none_of_what_it_started(stubborn: Path, starter
     lines = (line.strip() for line in STARTERS[starter].strip().splitlines())
     script = "\n".join((f"{BEGIN}own = Path({str(stubborn)!r})", *lines))
     with subprocess.Popen([sys.executable, "-c", script]) as process:
-        wait_until(lambda: len(pids()) == 2)
+        # It waits once it has told the guard; the program may have written its numbers before.
+        wait_until(lambda: len(pids()) == 2 and psutil.Process(process.pid).status() == psutil.STATUS_SLEEPING)
         started = [psutil.Process(pid) for pid in pids()]  # knows a number that another process has by then
         process.kill()
     wait_until(lambda: not any(each.is_running() and is_alive(each.pid) for each in started))
