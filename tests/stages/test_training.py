@@ -101,6 +101,16 @@ def test_the_loss_smooths_labels_and_balances_classes_over_all_examples(here, st
 
 
 @pytest.mark.slow
+def test_weight_decay_pulls_at_kernels_and_not_at_biases(here, start):
+    before, _, _ = start
+    free = run({"train.weight_decay": 0.0, "train.max_steps": 1}).weights
+    decayed = run({"train.weight_decay": 0.5, "train.max_steps": 1}).weights
+    for path, pulled in difference(free, decayed).items():
+        expected = 0.1 * 0.5 * before[path] if path.endswith("kernel") else np.zeros_like(before[path])
+        np.testing.assert_allclose(pulled, expected, atol=1e-7, err_msg=path)
+
+
+@pytest.mark.slow
 def test_without_a_weight_decay_the_architectures_own_is_taken(here):
     tutorial = {"model.name": "cifar10_tutorial", "train.max_steps": 1}
     own = run(tutorial)
