@@ -201,6 +201,7 @@ UNSAID = "ERROR: failed to reproduce 'train'"
 FAILURES = {
     "a bug": ("{}['x']", 1, Failure.BUG, UNSAID),
     "a signal": ("import os; os.kill(os.getpid(), 9)", 1, Failure.INTERRUPTED, UNSAID),
+    "a signal, from a shell": ("raise SystemExit(137)", 1, Failure.INTERRUPTED, UNSAID),
     "refused": ("raise SystemExit(4)", 4, Failure.REFUSED, UNSAID),
     "printed": (MISTAKEN, 2, Failure.REFUSED, "perennial train: no such key\nanother mistake"),
     "network": (SAYING.format(code=1, kind="network"), 1, Failure.NETWORK, "why"),

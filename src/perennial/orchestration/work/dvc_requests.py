@@ -146,7 +146,8 @@ def _failure(name: str, error: Exception, work: Path) -> dict[str, Any]:
     if (said := work / "failure.json").is_file():
         return dict(json.loads(said.read_bytes()))
     code, message = int(str(error).rpartition(" ")[2]), f"ERROR: failed to reproduce '{name}': {error}"
-    return {"code": max(code, 0) or 1, "message": message, "kind": failures.of_code(code), "lines": True}
+    ended = code if 0 < code < 128 else 1  # of a signal: -N, or 128 + N where the shell waits, as dash does
+    return {"code": ended, "message": message, "kind": failures.of_code(code), "lines": True}
 
 
 def _of_dvc(name: str, error: Exception) -> tuple[Failure, str]:
