@@ -38,17 +38,17 @@ LAYERS = (
 )
 # Lines that a layer may have. A layer that needs more makes room first; numbers only fall.
 LINES = {
-    "base": 8_940,
-    "data": 12_621,
-    "model": 11_940,
+    "base": 8_937,
+    "data": 12_626,
+    "model": 11_950,
     "release": 5_336,
     "stages": 1_226,
-    "live": 4_271,
+    "live": 4_264,
     "reports": 1_709,
     "orchestration": 5_489,
     "project": 3_923,
     "reproduce": 2_606,
-    "cli": 3_327,
+    "cli": 3_322,
 }
 ALL_LINES = 61_981  # of src, tasks and flows
 # Layers whose functions are imported by their bare name only if no other module has a function of that name.

@@ -141,6 +141,11 @@ BROKEN = {
         {},
         r'no JSON lists of names, as in \["cat", "dog"\]: a.csv line 2',
     ),
+    "objects": (
+        rows(6, join=lambda names: f"{{'name': {' '.join(names)}}}"),
+        {"separator": " "},
+        r'6 cells that are no JSON lists of names, as in \["cat", "dog"\]: a.csv line 2',
+    ),
     "a word for none": (
         rows(6) + "006.png,nan\n",
         {"separator": "|"},

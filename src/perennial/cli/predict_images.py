@@ -67,7 +67,9 @@ def predict(
                 raise DataError(f"no image in {', '.join(map(printable, arguments))}; nothing to predict")
             if model is None and not params.exists():
                 raise ConfigError(f"{params} does not exist, so it names no model; name one with --model")
-            classifier = _loaded(model or config.load(params).paths.export)
+            with tempfile.TemporaryDirectory() as work:
+                exports = import_with_tensorflow("perennial.release.publishing.load", Path(work))
+            classifier: Classifier = exports.load(model or config.load(params).paths.export)
             if model is None:
                 _warn_if_rejected(config.load(params))
             # The import of TensorFlow can swallow the exception that a signal raises.
@@ -100,13 +102,6 @@ def _warn_if_rejected(checked: Config) -> None:
         exported = documents.read_json(checked.paths.export / export_layout.CARD)["weights_sha256"]
         if why := rejection(checked.paths.decision, exported):
             log.warning("this model was rejected: %s", why)
-
-
-def _loaded(folder: str | Path) -> "Classifier":
-    with tempfile.TemporaryDirectory() as work:
-        exports = import_with_tensorflow("perennial.release.publishing.load", Path(work))
-    loaded: Classifier = exports.load(folder)
-    return loaded
 
 
 def _predictions(

@@ -67,7 +67,8 @@ def test_one_folder_around_all_is_passed_over(packed, layout):
 
 def test_documents_and_hidden_files_are_passed_over(packed):
     documents = ("LICENSE.txt", "photos/LICENSE", "photos/README.md", "photos/labels.csv", "photos/~$a.xlsx")
-    hidden = ("photos/rose/.DS_Store", "__MACOSX/photos/rose/1.png", ".git/config", "photos/.~lock.labels.csv#")
+    hidden = ("photos/rose/.DS_Store", "__MACOSX/photos/rose/1.png", ".git/config", "photos/.~lock.labels.csv#",
+              "$RECYCLE.BIN/rose.png")  # fmt: skip
     assert (
         len(files(image_folder.read_tar(packed(*documents, *hidden, *(f"photos/{name}" for name in TWO))))) == 3
     )

@@ -187,6 +187,7 @@ REFUSED = {
     ),
     "Latin-1": (IMAGES, {"l.csv": LATIN}, {}, r"l\.csv is not UTF-8: byte 0xe9 in line 2"),
     "an empty table": (IMAGES, {"l.csv": ""}, {}, r"l\.csv is empty"),
+    "a key twice": (IMAGES, {"l.json": '{"1.png": "a", "1.png": "b"}'}, {}, "'1.png' occurs twice in"),
     "an open quote": (IMAGES, {"l.csv": table() + '"x'}, {}, "line 5 is not CSV|without 2 columns|not exist"),
     "tables named like splits": (FOLDERS, SPLITS, {}, 'like a split, which nothing uses; .*"train": "..."'),
     "a column of splits": (FOLDERS, {"l.csv": PHASES}, {}, "in 'phase', which nothing uses.*\"label\": null"),
@@ -346,7 +347,8 @@ def test_a_class_that_is_called_none_is_kept_where_it_is_stated(read):
     ("one", "other"),
     [("0", "0.0"), ("01", "1"), ("True", "TRUE"), ("red fox", "red  fox"), ("red fox", "red\u00a0fox"),
      ("1,5", "1.50"), ("caf\u00e9", "cafe\u0301"), ("dog", "dog\u200b"), ("dog", "Dog"), ("dog", "dog (1)"),
-     ("dog", "dog - Copy"), ("dog", "dog copy 2")],
+     ("dog", "dog - Copy"), ("dog", "dog copy 2"), ("dog", "dog."), ("dog", "\uff44og"),
+     ("x-ray", "x\u2013ray"), ("cat's", "cat\u2019s"), ("cat", "c\u0430t")],
 )  # fmt: skip
 def test_labels_that_differ_in_form_alone_are_one_class_or_two(read, one, other):
     rows = [("1.png", f'"{one}"'), ("2.png", f'"{other}"'), ("3.png", "bird")]

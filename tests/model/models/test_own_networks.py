@@ -73,6 +73,10 @@ def test_a_sequential_network_is_built_with_equal_names_each_time(write: Write) 
     [
         (network(classes="classes + 1"), r"returns \(None, 4\), expected logits \(None, 3\)"),
         (network(image="(5, 5, 1)"), r"takes images \(None, 5, 5, 1\), expected \(None, 4, 4, 1\)"),
+        (
+            network(last='logits", activation="softmax'),
+            "returns probabilities, .* leave out the activation of 'logits'",
+        ),
         (network(last="scores"), "has no layer named logits; name its last layer logits"),
         ("def net(image, classes, options):\n    pass\n", "returned None, expected a keras.Model"),
         ("def net(image):\n    pass\n", "cannot take the 3 arguments that it gets"),

@@ -15,7 +15,7 @@ from support import training
 from support.training import ROOT, run
 
 from perennial.base import documents
-from perennial.base.errors import Interrupted, PerennialError
+from perennial.base.errors import ConfigError, Interrupted, PerennialError
 from perennial.base.processes import process
 from perennial.model.evaluation import scoring
 from perennial.model.training import checkpoints, losses, triggers
@@ -147,6 +147,14 @@ class TestWhatIsNoNumber:
             run({"train.precision": precision, "train.max_steps": 30})
         # At the scale of 2 ** 15 that it begins with, float16 passes over what may have been too large.
         assert (" at step 1 " in str(caught.value)) == (precision == "float32")
+
+    def test_weights_that_no_gradient_reaches_are_named(self, here, monkeypatch):
+        cross_entropy = losses.cross_entropy
+        monkeypatch.setattr(
+            losses, "cross_entropy", lambda x, *y, **z: cross_entropy(tf.stop_gradient(x), *y, **z)
+        )
+        with pytest.raises(ConfigError, match=r"no gradient reaches conv1/kernel, conv1/bias, .* and 5 more;"):
+            run()
 
 
 @pytest.mark.slow

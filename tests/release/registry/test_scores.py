@@ -59,7 +59,7 @@ def test_a_version_has_the_score_that_chose_it_and_none_that_is_unbiased_at_firs
     assert (found["examples"], found["comparison"], found["unbiased"]) == (2000, 37, None)
     assert found["negative_flips"] is None  # no opponent, or an earlier program
     assert scores.lines(found) == [
-        "0.912 on 2,000 test examples, which chose it (37th comparison)",
+        "0.912 on 2,000 test examples, which chose it (comparison 37)",
         "not known yet on examples that played no part (0 of 100 needed)",
     ]
 

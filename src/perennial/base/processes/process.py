@@ -111,7 +111,9 @@ def _listen(reader: int) -> None:
             if number in SIGNALS:
                 _arrived.append(time.monotonic())
                 if len(_arrived) > 2 or _arrived[-1] - _arrived[0] >= REPEAT_S:
-                    _end(_name(number))
+                    said = f"a repeated {_name(number)} ended it at once"
+                    _report(f"{said}; complete files and checkpoints are kept; run it again")
+                    os._exit(Interrupted.exit_code)
         if _arrived and not ready:
             if not announced:
                 _report("finishing what a signal interrupted; send it again to end at once")
@@ -122,11 +124,6 @@ def _listen(reader: int) -> None:
 def _name(number: int) -> str:
     found = signal.Signals(number)
     return NAMES.get(found, found.name)
-
-
-def _end(name: str) -> None:
-    _report(f"a repeated {name} ended it at once; complete files and checkpoints are kept; run it again")
-    os._exit(Interrupted.exit_code)
 
 
 def _report(text: str) -> None:

@@ -17,6 +17,7 @@ LEFTOVERS = {
     ".DS_Store", ".localized", ".Spotlight-V100", ".fseventsd", "__MACOSX", "Thumbs.db", "desktop.ini",
     ".directory", ".nomedia", ".picasa.ini", ".thumbnails", "@eaDir", ".git", ".gitignore", ".gitattributes",
     ".gitkeep", ".keep", ".dvc", ".dvcignore", ".ipynb_checkpoints", ".cache", "Icon\r",
+    "$RECYCLE.BIN", "RECYCLER", "#recycle", "System Volume Information", "lost+found",
 }  # fmt: skip
 _DRIVE = re.compile(r"[A-Za-z]:")
 # A file that Git LFS has not fetched begins so.

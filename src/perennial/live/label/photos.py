@@ -31,7 +31,7 @@ def are_in(folder: Path) -> bool:
     """Whether images lie in a folder itself, which are no images of traffic; refuses those below others."""
     if not folder.is_dir():
         return False
-    found = [each for each in folder.iterdir() if each.is_file() and _is_image(_start(each))]
+    found = [each for each in folder.iterdir() if each.is_file() and _is_image(each)]
     if found and (inner := [each.name for each in folder.iterdir() if each.is_dir() and each.name[0] != "."]):
         raise ConfigError(
             f"{folder} has images, such as {found[0].name}, and folders: {listed(inner, 3)}; nothing "
@@ -40,13 +40,9 @@ def are_in(folder: Path) -> bool:
     return bool(found)
 
 
-def _start(file: Path) -> bytes:
+def _is_image(file: Path) -> bool:
     with file.open("rb") as stream:
-        return stream.read(START_BYTES)
-
-
-def _is_image(content: bytes) -> bool:
-    return accept.format_name(content) != "unknown"
+        return accept.format_name(stream.read(START_BYTES)) != "unknown"
 
 
 class Photos(Answers):
@@ -59,7 +55,7 @@ class Photos(Answers):
         self._written = self.folder / "written.csv"
         for each in archives.folder_contents(folder):
             content = (folder / each.name).read_bytes()
-            if _is_image(content):
+            if accept.format_name(content) != "unknown":
                 self._names[hashlib.sha256(content).hexdigest()].append(each.name)
         self.photos = sum(map(len, self._names.values()))
         self._require_ours()

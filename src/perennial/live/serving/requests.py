@@ -206,7 +206,9 @@ def answer(
         raise RequestRefused(400, f"{bad.filename}: {printable(bad.reason)}")
     good = [each for each in outputs if not isinstance(each, BadImage)]
     if form == "classify":
-        found: dict[str, Any] = {"results": [_labels(each, classes) for each in good]}
+        orders = [np.argsort(-each, kind="stable").tolist() for each in good]
+        pairs = zip(orders, good, strict=True)
+        found: dict[str, Any] = {"results": [[(classes[i], each[i]) for i in order] for order, each in pairs]}
     else:
         several = answers is not None and isinstance(answers[0], tuple)
         key = "labels" if several else "classes"
@@ -219,11 +221,6 @@ def answer(
     if answers is not None:
         found["answers"] = answers
     return orjson.dumps({**found, "model_version": version}, option=orjson.OPT_SERIALIZE_NUMPY)
-
-
-def _labels(probabilities: Probabilities, classes: Sequence[str]) -> list[tuple[str, Any]]:
-    order = np.argsort(-probabilities, kind="stable").tolist()
-    return [(classes[index], probabilities[index]) for index in order]
 
 
 def _kind(value: object) -> str:

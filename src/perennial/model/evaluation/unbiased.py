@@ -75,7 +75,7 @@ def score(hits: int, examples: int) -> dict[str, Any]:
 def chosen_text(accuracy: float, examples: int | None, comparison: int | None) -> str:
     """The score on the examples that chose a champion, in words."""
     on = "the test examples" if examples is None else f"{examples:,} test examples"
-    number = "" if comparison is None else f" ({_ordinal(comparison)} comparison)"
+    number = "" if comparison is None else f" (comparison {comparison})"
     return f"{accuracy:.4g} on {on}, which chose it{number}"
 
 
@@ -86,8 +86,3 @@ def text(found: Mapping[str, Any] | None, on: str = "{:,} examples that played n
         return f"{UNKNOWN} on examples that played no part ({count} of {ENOUGH} needed)"
     interval = f"[{found['low']:.3f}, {found['high']:.3f}]"
     return f"{found['accuracy']:.4g} {interval} on {on.format(found['examples'])}"
-
-
-def _ordinal(number: int) -> str:
-    ending = "th" if number % 100 in {11, 12, 13} else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{ending}"

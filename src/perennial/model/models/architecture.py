@@ -19,6 +19,7 @@ from perennial.base.errors import ConfigError
 from perennial.base.project import own_components
 
 LOGITS, AUX_LOGITS = "logits", "aux_logits"
+PROBABILITIES = (keras.activations.softmax, keras.activations.sigmoid)
 NUMBERS = "object_name_uids"  # Keras' global attribute: how many objects have each name
 Shape = tuple[int, int, int]  # height, width, channels
 
@@ -66,7 +67,7 @@ class Architecture:
             model = own_components.call(options.name, self.network, image, classes, own)
             if isinstance(model, keras.Sequential | Functional) and len(model.inputs or ()) == 1:
                 model = _plain(model)
-        if wrong := self._wrong(model, image, classes):
+        if wrong := self._wrong(model, image, classes) or _probabilities(model):
             raise own_components.refused(options.name, wrong)
         return model
 
@@ -88,6 +89,14 @@ class Architecture:
             return f"returns {found}, expected {LOGITS} {(None, classes)}: a number for each class"
         lacking = [pattern for pattern in self.head if not fnmatch.filter(names, pattern)]
         return f"has no layer named {lacking[0]}; name its last layer {LOGITS}" if lacking else None
+
+
+def _probabilities(model: keras.Model) -> str | None:
+    """What is wrong with a model whose answers went through a softmax or sigmoid, which the loss does again."""
+    for layer in [each for each in model.layers if each.name == LOGITS] + model.layers[-1:]:
+        if getattr(layer, "activation", None) in PROBABILITIES or isinstance(layer, keras.layers.Softmax):
+            return f"returns probabilities, expected logits; leave out the activation of {layer.name!r}"
+    return None
 
 
 def _plain(model: keras.Model) -> keras.Model:

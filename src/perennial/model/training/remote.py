@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from perennial.base import documents, files
 from perennial.base.documents import JsonFile
@@ -133,7 +133,11 @@ class RemoteRun:
             checkpoints.FILE: (checkpoint / checkpoints.FILE).read_bytes(),
             HISTORY: gzip.compress(training_history.until(self.folder, description["step"]), mtime=0),
         }
-        listed = {name: _facts(content) for name, content in small.items()} | description["files"]
+        facts = {
+            name: {"bytes": len(each), "sha256": hashlib.sha256(each).hexdigest()}
+            for name, each in small.items()
+        }
+        listed = facts | description["files"]
         manifest = files.json_bytes({"step": description["step"], "files": listed})
         name = f"step-{description['step']:09d}-{_digest(manifest)}"
         # Another machine, or an earlier process on this one, may have sent some of the files.
@@ -209,10 +213,6 @@ def _order(name: str) -> tuple[int, str]:
 
 def _step(name: str) -> int:
     return int(name.split("-")[1])
-
-
-def _facts(content: bytes) -> dict[str, Any]:
-    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
 def _digest(manifest: bytes) -> str:

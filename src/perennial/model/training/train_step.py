@@ -13,6 +13,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from perennial.base.config.training import AveragesConfig, TrainConfig
+from perennial.base.errors import ConfigError, listed
 from perennial.data.preprocessing import ImageSpec, mixing
 from perennial.model import models, tasks
 from perennial.model.models.architecture import Architecture
@@ -198,8 +199,8 @@ class Trainer:
             computed = tf.function(self._gradients, jit_compile=True, autograph=False)
         other = self._partners(batch) if self._config.augmentation.mixes else None
         row, gradients = computed(phase, network, batch, other, step, examples)
-        weights = self.model.trainable_variables
-        optimizers.apply(phase.optimizer, gradients, weights, clip_norm=self._config.clip_norm)
+        trained, most = self.model.trainable_variables, self._config.clip_norm
+        optimizers.apply(phase.optimizer, gradients, trained, clip_norm=most)
         return row, own_examples
 
     def _partners(self, batch: Batch) -> Batch:
@@ -240,7 +241,12 @@ class Trainer:
             replicas = self.strategy.num_replicas_in_sync
             losses = self._objective.losses(outputs, batch.labels, examples, replicas, batch.answers, other)
             scaled = phase.optimizer.scale_loss(losses.total)
-        gradients = tape.gradient(scaled, self.model.trainable_variables)
+        gradients = tape.gradient(scaled, weights := self.model.trainable_variables)
+        if cut_off := [weight.path for weight, found in zip(weights, gradients, strict=True) if found is None]:
+            raise ConfigError(
+                f"no gradient reaches {listed(cut_off, 3)}; leave it out of train.trainable, or correct the "
+                "network, if it rounds, takes an argmax or stops the gradient after it"
+            )
         logits = tf.cast(models.logits(outputs), tf.float32)
         metrics = [*losses, tf.reduce_sum(tasks.right(logits, batch.labels)) / examples]
         sums = [tf.reduce_sum(logits), losses.total, *(tf.reduce_sum(each) for each in gradients)]

@@ -161,7 +161,7 @@ def _separators(cells: Sequence[str], named: Named) -> list[str | None]:
         counts = Counter(label for each in parts for label in each)
         shared = Counter(label for each in set(map(tuple, parts)) for label in each)
         once = list(counts.values()).count(1)  # such as a rare label, or a cell with another mark
-        if any(mark in cell for cell in cells) and 4 * once <= len(counts) and max(shared.values()) > 1:
+        if any(mark in cell for cell in cells) and 4 * once <= len(counts) > 0 and max(shared.values()) > 1:
             found.append(mark)
     return found
 

@@ -59,6 +59,20 @@ def class_name(text: str) -> str:
     return _ESCAPED.sub(lambda found: repr(found[0])[1:-1], text)
 
 
+def parsed_json(text: str, where: object) -> Any:
+    """Parse JSON in which no object has a key twice, of which Python would take the last."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if twice := [key for key, count in Counter(key for key, _ in pairs).items() if count > 1]:
+            raise ValueError(f"{twice[0]!r} occurs twice in an object")
+        return dict(pairs)
+
+    try:
+        return json.loads(text, object_pairs_hook=once)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where} is not valid JSON: {error}") from error
+
+
 def sorted_labels(labels: Iterable[str]) -> tuple[str, ...]:
     """Sort labels by name, or by value if all are numbers."""
     found = sorted(labels)
@@ -149,10 +163,7 @@ def _of_lines(lines: Sequence[str], file: Path) -> tuple[str, ...] | dict[int, s
 
 
 def _of_json(text: str, file: Path) -> tuple[str, ...] | dict[int, str]:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{file} is not valid JSON: {error}") from error
+    value = parsed_json(text, file)
     if isinstance(value, list) and all(isinstance(name, str) for name in value):
         return tuple(value)
     names: dict[int, str] = {}

@@ -274,14 +274,13 @@ def _note_wrong(found: Mapping[str, Labelled], wrong: Wrong) -> None:
 
 def of_cell(cell: str, separator: str | None) -> list[str]:
     """The labels in a cell; without a separator, it is a JSON list or one label. ValueError: neither."""
-    if cell.startswith("["):
-        found = _json_list(cell)
-        if found is None and separator is None:
-            raise ValueError('no JSON lists of names, as in ["cat", "dog"]')
-        if found is not None and separator is not None:
-            raise ValueError(f"JSON lists, but dataset.table.separator is {separator!r}; set it to null")
-        if found is not None:
-            return found
+    found = _json_list(cell) if cell.startswith("[") else None
+    if found is not None and separator is not None:
+        raise ValueError(f"JSON lists, but dataset.table.separator is {separator!r}; set it to null")
+    if found is not None:
+        return found
+    if re.fullmatch(r"\{.*\}", cell, re.DOTALL) or (separator is None and cell.startswith("[")):
+        raise ValueError('no JSON lists of names, as in ["cat", "dog"]')
     parts = [cell] if separator is None else cell.split(separator)
     return [part.strip() for part in parts if part.strip()]
 

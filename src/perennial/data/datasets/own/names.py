@@ -19,6 +19,7 @@ CONTAINER = re.compile(rf"(?:.*[^a-z])?{_IMAGES}[^a-z]*", re.IGNORECASE)
 ANY_IMAGES = re.compile(rf"{_IMAGES}[^a-z]*", re.IGNORECASE)  # `with_mask` is a class
 COPY = re.compile(r"(?: - Copy| copy(?: \d+)?)? ?(?:\(\d+\))?\Z")  # what desktops add to a second one
 DATE = re.compile(r"(?:19|20)\d\d([-_. ]?)(?:0[1-9]|1[0-2])(?:\1[0-3]\d)?")
+LOOK_ALIKE = str.maketrans("‘’“”`‐‑‒–—−АВЕКМНОРСТХаеорсухіј", "'''''------ABEKMHOPCTXaeopcyxij")  # noqa: RUF001
 NO_LABEL = re.compile(r"(?:un|not?[\W_]*)(?:label|annotat).*", re.IGNORECASE)
 # Documents that say which images are of which split.
 SPLITTING = re.compile(
@@ -50,16 +51,16 @@ def require_classes(classes: Sequence[str], where: Path, counts: Mapping[str, in
             sizes = {each: f" ({counts[each]} images)" if counts else "" for each in (other, name)}
             both = " and ".join(f"{each!a}{size}" for each, size in sizes.items())
             raise DataError(
-                f"{where}: one class or two? {both} differ only in blanks, hyphens, case, quotes, Unicode "
-                "form, number format or as copies; write one name for both, or names that differ in letters"
+                f"{where}: one class or two? {both} differ only in blanks, hyphens, case, quotes, last dots, "
+                "Unicode form, look-alikes, number format or as copies; write one name for both, or other names"
             )
 
 
 def _alike(name: str) -> object:
     """What names of one class have in common."""
-    shown = unicodedata.normalize("NFC", class_name(name))
+    shown = unicodedata.normalize("NFKC", class_name(name).translate(LOOK_ALIKE))
     hidden = [mark for mark in shown if unicodedata.category(mark) == "Cf" or "\ufe00" <= mark <= "\ufe0f"]
-    shown = " ".join(shown.translate(dict.fromkeys(map(ord, hidden))).strip("'\" ").split())
+    shown = " ".join(shown.translate(dict.fromkeys(map(ord, hidden))).strip("'\" ").rstrip(". ").split())
     if re.fullmatch(r"[+-]?[0-9]+(?:[.,][0-9]+)?(?:e[+-]?[0-9]{1,2})?", shown, re.IGNORECASE):
         return Decimal(shown.replace(",", "."))
     # Letters may be classes, in either case.

@@ -171,7 +171,7 @@ def read_all(tree: Tree, images: Tree, content: Read, named: str | None) -> Side
             ids &= is_class_list(name.rpartition("/")[2]) and len({row[-1] for _, row in body}) == len(body)
             found = None if ids else of_rows(name, tree[name].name, rows, index)
         except DataError as error:
-            if not is_list or isinstance(error, ForeignFormat):
+            if not name.lower().endswith((".txt", ".lst")) or isinstance(error, ForeignFormat):
                 problems.append(str(error))
             continue
         if found:

@@ -26,7 +26,7 @@ from perennial.base.config.data import Column, TableConfig
 from perennial.base.errors import DataError, listed
 from perennial.data.archives import Member
 from perennial.data.datasets.own import foreign
-from perennial.data.datasets.own.class_lists import decoded_text
+from perennial.data.datasets.own.class_lists import decoded_text, parsed_json
 from perennial.data.datasets.own.foreign import Read
 
 TABLES = (".csv", ".tsv")
@@ -74,10 +74,10 @@ def read(name: str, member: Member, content: Read) -> Rows:
         foreign.require_table(name, text)
     if lower.endswith(".jsonl"):
         lines = enumerate(io.StringIO(text, newline=None), 1)
-        found = [(number, _json(line, f"{name} line {number}")) for number, line in lines if line.strip()]
+        found = [(number, parsed_json(line, f"{name} line {number}")) for number, line in lines if line.strip()]
         rows = _of_objects(found, name)
     elif lower.endswith(".json"):
-        rows = _of_json(_json(text, name), name)
+        rows = _of_json(parsed_json(text, name), name)
     else:
         rows = (_of_lines(text) if lower.endswith(".txt") else []) or _of_csv(text, name)
     if not rows:
@@ -117,13 +117,6 @@ def _of_lines(text: str) -> Rows:
     if not lines or any(mark in lines[0][1] for mark in DELIMITERS):
         return []
     return [(number, line.rsplit(maxsplit=1)) for number, line in lines]
-
-
-def _json(text: str, place: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{place} is not JSON: {error}") from error
 
 
 def _of_json(value: Any, name: str) -> Rows:
