@@ -58,7 +58,9 @@ def test_a_branch_that_was_not_fetched_keeps_its_data(world, tmp_path):
     assert (rows["remote"].garbage_number, "cannot be reached" in rows["remote"].kept) == (0, True)
 
 
-@pytest.mark.parametrize("reference", [f"refs/exps/ab/{'c' * 38}/exp-theirs", "refs/tags/theirs"])
+@pytest.mark.parametrize(
+    "reference", [f"refs/exps/ab/{'c' * 38}/exp-theirs", "refs/tags/theirs", "refs/heads/theirs"]
+)
 def test_what_another_clone_pushed_keeps_its_data_until_it_is_deleted_there(world, tmp_path, reference):
     world.commit("first")
     git("push", "-q", "origin", "main")
@@ -71,6 +73,24 @@ def test_what_another_clone_pushed_keeps_its_data_until_it_is_deleted_there(worl
     git("push", "-q", "origin", f":{reference}", folder=other)
     world.gc(yes=True)
     assert not theirs & world.held(world.store)
+
+
+def test_a_deleted_branch_keeps_its_data_while_a_local_one_has_it_and_branches_here_do_not_move(world):
+    world.commit("first")
+    git("push", "-q", "origin", "main", "main:theirs")
+    git("checkout", "-q", "-b", "theirs")
+    mine = world.commit("mine")
+    git("checkout", "-q", "main")
+    tip = git("rev-parse", "theirs")
+    git("config", "remote.origin.fetch", "+refs/heads/*:refs/heads/*")  # as `git clone --mirror` sets it
+    world.gc(yes=True)
+    git("update-ref", "-d", "refs/heads/theirs", folder=world.base / "remote")
+    world.gc(yes=True)
+    assert (git("rev-parse", "theirs"), mine <= world.held(world.store)) == (tip, True)
+    git("branch", "-D", "theirs")
+    git("update-ref", "-d", "refs/remotes/origin/theirs")
+    world.gc(yes=True)
+    assert not mine & world.held(world.store)
 
 
 @pytest.mark.slow

@@ -220,12 +220,12 @@ class Repository:
         return self.ask("remote", "get-url", remote) is not None
 
     def fetch(self, remote: str, references: Iterable[str], *, whole: bool = False) -> None:
-        """Fetch references, and remove copies of others; `whole`: also what a shallow clone lacks."""
+        """Fetch to these references alone, and remove stale ones; `whole`: also what a shallow clone lacks."""
         self.run("ls-remote", "--quiet", remote, "HEAD")
         deepen = ("--unshallow",) if whole and self.is_shallow() else ()
         for pause in (*retries.GIT_RACE_S, None):
             try:
-                self.run("fetch", "--quiet", "--no-tags", "--prune", *deepen, remote, *references)
+                self.run("fetch", "--quiet", "--no-tags", "--refmap=", "--prune", *deepen, remote, *references)
             except GitError as error:
                 if pause is None or "cannot lock ref" not in str(error):
                     raise
