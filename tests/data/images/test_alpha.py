@@ -41,10 +41,10 @@ def with_key(bits, colour, inside, outside, key):
                    (b"IDAT", content), (b"IEND", b"")])  # fmt: skip
 
 
-def palette(kind, **options):
+def palette(transparency):
     image = PIL.Image.fromarray(np.where(INSIDE, 1, 0).astype(np.uint8), "P")
-    image.putpalette([0, 0, 0, 0, 0, 0])
-    return saved(image, kind, transparency=0, **options)
+    image.putpalette([0] * 9)
+    return saved(image, "PNG", transparency=transparency)
 
 
 def deep():
@@ -57,7 +57,7 @@ def deep():
 
 HIDDEN = {
     "RGBA": saved(black("RGBA"), "PNG"), "grey and alpha": saved(black("LA"), "PNG"),
-    "16 bits of grey and alpha": deep(), "palette": palette("PNG"),
+    "16 bits of grey and alpha": deep(), "palette": palette(0), "palette with alpha": palette(b"\0\xff\0"),
     "WebP": saved(black("RGBA"), "WEBP", lossless=True, exact=True),
 }  # fmt: skip
 KEYS = {

@@ -131,6 +131,14 @@ def test_an_image_is_passed_in_any_form_alone_or_in_a_list(classifier, tmp_path,
         np.testing.assert_allclose(answer.probabilities, expected.probabilities, atol=1e-6)
 
 
+def test_a_pillow_image_whose_metadata_are_damaged_is_read() -> None:
+    content = saved(PHOTO, "WEBP", lossless=True, exif=b"Exif\0\0II*\0" + b"\xff" * 4)
+    (source,) = image_inputs.from_values(PIL.Image.open(io.BytesIO(content)))
+    assert np.array_equal(
+        decode.array(decode.decoded(source.read(image_inputs.PixelBudget(), "drop"))), COLOURS
+    )
+
+
 def test_an_array_is_one_image_or_several_by_its_dimensions() -> None:
     grey = COLOURS[..., 0]
     arrays = (grey, grey[..., np.newaxis], COLOURS, COLOURS[np.newaxis].repeat(4, 0), [grey, COLOURS])

@@ -12,7 +12,6 @@ decoder sees metadata, so that time and memory are in proportion to bytes and pi
 
 import io
 import re
-import warnings
 
 import numpy as np
 import PIL.Image
@@ -63,10 +62,7 @@ def accepted(content: bytes, filename: str, transparency: Transparency = "drop")
         if content.startswith(jpeg.START):
             image = _jpeg(content, filename)
             return image if image.original else _readable(image)  # the header of an original was just read
-        # Pillow warns about what it ignores, but not of a JPEG, whose metadata it does not see.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return _readable(_image(content, filename, transparency))
+        return _readable(_image(content, filename, transparency))
     except Refused as error:
         return BadImage(filename=filename, reason=str(error))
     except decode.PILLOW_ERRORS as error:

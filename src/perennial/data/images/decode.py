@@ -133,7 +133,9 @@ def plain(image: PIL.Image.Image, transparency: Transparency = "drop") -> PIL.Im
         return image
     if image.mode.startswith("I;16"):
         return PIL.Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-    return image.convert("L" if image.mode in {"1", "LA", "La"} else "RGB")
+    # Pillow warns where a palette with alpha becomes RGB at once; the colours are the same.
+    colours = image.convert("RGBA") if image.mode == "P" and KEY in image.info else image
+    return colours.convert("L" if image.mode in {"1", "LA", "La"} else "RGB")
 
 
 def array(image: Pixels | PIL.Image.Image) -> Pixels:

@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -262,7 +263,7 @@ def to_encoded(content: bytes, budget: PixelBudget, transparency: Transparency =
 def to_decodable(content: bytes, budget: PixelBudget, transparency: Transparency = "drop") -> bytes:
     """Convert to PNG or JPEG for the model, and decode once to find damage."""
     # Check the size and reserve memory before any decoder allocates pixels.
-    with budget.reserve(pixels(content)), _pillow:
+    with budget.reserve(pixels(content)):
         accepted = accept.accepted(content, "", transparency)
     if isinstance(accepted, BadImage):
         raise Refused(accepted.reason)
@@ -289,7 +290,7 @@ def _encode_pillow(image: PIL.Image.Image, budget: PixelBudget, transparency: Tr
     """Encode a Pillow image of any mode as PNG, unchanged."""
     check_size(*image.size)
     with budget.reserve(image.width * image.height):
-        with _pillow, _pillow_errors():
+        with _pillow, _pillow_errors(), warnings.catch_warnings(action="ignore"):  # about its metadata
             image.load()
             image = PIL.ImageOps.exif_transpose(image)
         if image.mode in {"F", "I"}:
