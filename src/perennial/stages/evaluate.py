@@ -112,15 +112,16 @@ def _write(config: Config, result: split.SplitResult, audit: Mapping[str, Any] |
 def _confusion(config: Config, result: split.SplitResult, title: str) -> tuple[bytes, plots.Plot]:
     """The confusions as CSV, and their picture; of several labels, the curves of precision over recall."""
     scores, judged = result.scores, result.predictions.judged()
-    if isinstance(scores, MultilabelScores):
-        table = diagnostics.co_confusion_csv(judged.labels, judged.predicted, judged.classes)
-        return table, plots.precision_recall(judged.labels, judged.probabilities, judged.classes, title=title)
-    counts = diagnostics.confusion(scores.labels, scores.predicted, scores.classes)
-    matrix = diagnostics.matrix(counts, judged.classes)
-    if undrawn := plots.without_glyph(matrix.names):
+    if undrawn := plots.without_glyph(judged.classes):
         log.info(
             "%s: Matplotlib's font lacks %s, so their classes are drawn as numbers; the report has the names",
             config.paths.confusion_plot, " ".join(undrawn),
         )  # fmt: skip
+    if isinstance(scores, MultilabelScores):
+        table = diagnostics.co_confusion_csv(judged.labels, judged.predicted, judged.classes)
+        found = judged.labels, judged.probabilities, judged.classes
+        return table, plots.precision_recall(*found, title=title, undrawn=undrawn)
+    counts = diagnostics.confusion(scores.labels, scores.predicted, scores.classes)
+    matrix = diagnostics.matrix(counts, judged.classes)
     table = diagnostics.confusion_csv(scores.labels, scores.predicted, matrix)
     return table, plots.confusion(matrix, title=f"{title}: accuracy {scores.accuracy:.4f}", undrawn=undrawn)

@@ -176,15 +176,12 @@ def curves(training: Curve | None, validation: Curve | None, threshold: float | 
 
 
 def confusion(matrix: Matrix, *, title: str | None = None, undrawn: str = "") -> Plot:
-    """Confusion matrix: numbers are examples, color is the share of the true class's examples.
-
-    Names with a character in `undrawn` are replaced by the number of their class, such as `#7`.
-    """
+    """Confusion matrix: numbers are examples, color is the share of the true class's examples."""
     counts, size = matrix.counts, len(matrix.names)
     few, right, total = size <= FEW_CLASSES, int(np.trace(counts)), int(counts.sum())
     side = 1.05 * WIDTH if few else 1.7 + 0.28 * size
     labels = [
-        f"#{np.argmax(matrix.row_of == row)}" if set(undrawn) & set(printable(name)) else short_label(name)
+        class_label(name, int(np.argmax(matrix.row_of == row)), undrawn)
         for row, name in enumerate(matrix.names)
     ]
 
@@ -242,10 +239,7 @@ def precision_recall(
     labels: NDArray[np.int8], probabilities: NDArray[np.float32], names: Sequence[str],
     *, title: str | None = None, undrawn: str = "",
 ) -> Plot:  # fmt: skip
-    """Precision over recall of each class, both arrays [N, classes]; those of the least areas have a color.
-
-    Names with a character in `undrawn` are replaced by the number of their class.
-    """
+    """Precision over recall of each class, both arrays [N, classes]; those of the least areas have a color."""
     curves = {
         name: _precisions(own != 0, p)
         for name, own, p in zip(names, labels.T, probabilities.T, strict=True)
@@ -259,8 +253,7 @@ def precision_recall(
         for name in [each for each in curves if each not in worst]:
             axes.step(*curves[name], color=COLORS["soft"], lw=0.7, alpha=0.5)
         for name, (color, style) in zip(worst, LINES, strict=False):
-            shown = f"#{names.index(name)}" if set(undrawn) & set(printable(name)) else short_label(name)
-            label = f"{shown} {areas[name]:.2f}"
+            label = f"{class_label(name, names.index(name), undrawn)} {areas[name]:.2f}"
             axes.step(*curves[name], color=COLORS[color], ls=style, lw=1.5, label=label)
         axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1), ncols=2)
         axes.grid(axis="y")
@@ -280,6 +273,11 @@ def _precisions(own: NDArray[np.bool_], probabilities: NDArray[np.float32]) -> t
     places = np.unique(np.linspace(0, len(ends) - 1, min(len(ends), MOST_POINTS)).astype(int))
     recall, precision = (hits / own.sum())[places], (hits / (ends + 1))[places]
     return np.append(0, recall), np.append(precision[0], precision)
+
+
+def class_label(name: str, number: int, undrawn: str) -> str:
+    """A short name of a class; its number, such as `#7`, if the name has a character of `undrawn`."""
+    return f"#{number}" if set(undrawn) & set(printable(name)) else short_label(name)
 
 
 def short_label(name: str) -> str:
