@@ -51,6 +51,9 @@ FOREIGN = {
     ),
     "an unpacked tar": ({"0.jpg": IMAGE, "0.cls": b"0", "1.jpg": IMAGE, "1.cls": b"1"}, "as of WebDataset"),
     "NumPy": ({"images.npy": b"x", "labels.npy": b"x"}, "2 in all, are in the format NumPy"),
+    "Arrow": ({"data-00000-of-00002.arrow": b"x"}, "is in the format Arrow, as of Hugging Face; save"),
+    "HDF5": ({"images.h5": b"x"}, "is in the format HDF5; save"),
+    "pickle": ({"train.pkl": b"x", "test.pkl": b"x"}, "2 in all, are in the format pickle; save"),
     "IDX": (
         {"train-images-idx3-ubyte.gz": b"x"}, "is in the format IDX, as of MNIST; set dataset.name to mnist"
     ),

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from perennial.base.config.training import TrainConfig
 from perennial.base.errors import ConfigError
-from perennial.model.models import MODELS
+from perennial.model.models import MODELS, architecture
 from perennial.model.training import losses
 
 RANDOM = np.random.default_rng(3)
@@ -55,6 +55,14 @@ def objective(class_weights: list[float] | None = None, **options: object) -> lo
     model = keras.Model(taken, keras.layers.Identity(name="logits")(taken))
     config = TrainConfig(epochs=1, weight_decay=0.0, **options)
     return losses.Objective(model, MODELS["mnist_cnn"], config, class_weights)
+
+
+def test_the_total_is_the_mean_of_both_classifiers_and_the_penalty() -> None:
+    logits, other = tf.constant(LOGITS, tf.float32), tf.constant(LOGITS[::-1].copy(), tf.float32)
+    outputs = {architecture.LOGITS: logits, architecture.AUX_LOGITS: other}
+    found = objective(aux_loss_weight=0.3).losses(outputs, tf.constant(LABELS), 64)
+    parts = cross_entropy().sum() / 64, 0.3 * cross_entropy(other).sum() / 64, 0.0
+    assert [float(part) for part in found] == pytest.approx([*parts, sum(parts)], rel=1e-5)
 
 
 WEIGHTS = [0.5, 1.0, 2.0, 0.1, 3.0]
