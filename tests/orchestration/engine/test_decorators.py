@@ -95,7 +95,8 @@ def test_with_a_server_the_same_policy_is_that_of_prefect_s_task(monkeypatch: py
 
 def test_flows_are_not_retried_whatever_the_default_of_a_site_is() -> None:
     with temporary_settings({PREFECT_FLOWS_DEFAULT_RETRIES: 2}):
-        assert decorators._of_prefect(lambda: None, str, None).retries == 0
+        made = decorators._of_prefect(lambda: None, str)
+    assert made.retries == 0
 
 
 FLOW = """

@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 from perennial.base import logs
 from perennial.base.errors import PerennialError
 from perennial.orchestration.engine import this_run
-from perennial.orchestration.engine.this_run import LocalRun, Stopped
+from perennial.orchestration.engine.this_run import LocalRun
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -42,9 +42,10 @@ class TookTooLong(PerennialError):
 def flow(
     *, run_name: Callable[[], str], at_failure: AtFailure | None = None
 ) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Decorate a flow; `at_failure` takes the id of a run that failed, and how and why it ended."""
-    make: Callable[..., Any] = _of_prefect if this_run.has_server() else _local_flow
-    return lambda function: make(function, run_name, at_failure)
+    """Decorate a flow; `at_failure` takes the id of a run that failed without a server, and how and why."""
+    if this_run.has_server():  # `server_turn` records how a run ended
+        return lambda function: _of_prefect(function, run_name)
+    return lambda function: _local_flow(function, run_name, at_failure)
 
 
 def task(policy: Policy) -> Callable[[Callable[P, T]], Callable[P, T]]:
@@ -53,21 +54,16 @@ def task(policy: Policy) -> Callable[[Callable[P, T]], Callable[P, T]]:
     return lambda function: make(function, policy)
 
 
-def _of_prefect(function: Callable[P, T], run_name: Callable[[], str], at_failure: AtFailure | None) -> Any:
+def _of_prefect(function: Callable[P, T], run_name: Callable[[], str]) -> Any:
     import prefect
 
     from perennial.orchestration.engine import events
 
     events.send_by_http()
 
-    def record(flow: object, run: Any, state: Any) -> None:  # noqa: ARG001 - Prefect's signature
-        # For a run whose process is gone, Prefect's worker calls it outside the run's checkout.
-        if at_failure:
-            at_failure(str(run.id), state.name or "", state.message or "")
-
-    hooks: Any = {"on_failure": [record], "on_crashed": [record]} if at_failure else {}
-    # Without retries, whatever default the site has: tasks are tried again, by their policy.
-    return prefect.flow(flow_run_name=run_name, retries=0, log_prints=True, **hooks)(function)
+    # Without retries, whatever default the site has: tasks are tried again, by their policy. Without hooks: if
+    # the run's process is gone, Prefect's worker calls them, outside the run's checkout.
+    return prefect.flow(flow_run_name=run_name, retries=0, log_prints=True)(function)
 
 
 def _task_of_prefect(function: Callable[P, T], policy: Policy) -> Any:
@@ -117,12 +113,10 @@ def _local_flow(
             log.info("begins: %s", run.name)
             try:
                 done = function(*given, **named)
-            except Stopped:
-                raise
             except Exception as error:
                 end(run.id, "Failed", str(error))
                 raise
-            except BaseException:
+            except KeyboardInterrupt:
                 end(run.id, "Stopped", "it was interrupted")
                 raise
             log.info("completed: %s", run.name)

@@ -95,10 +95,8 @@ def local_run() -> LocalRun | None:
 
 def run_id() -> str | None:
     """Its id; None outside a run."""
-    if has_server():
-        found: str | None = _of_prefect().flow_run.id
-        return found
-    return _runs[-1].id if _runs else None
+    own = _runs[-1].id if _runs else None
+    return _of_prefect().flow_run.id if has_server() else own
 
 
 def run_name() -> str:
@@ -108,8 +106,7 @@ def run_name() -> str:
 
 def parameters() -> Mapping[str, Any]:
     """The parameters of its flow."""
-    found: Mapping[str, Any] = _of_prefect().flow_run.parameters if has_server() else _runs[-1].parameters
-    return found
+    return dict(_of_prefect().flow_run.parameters if has_server() else _runs[-1].parameters)
 
 
 def start() -> datetime:
@@ -130,9 +127,8 @@ def is_deployed() -> bool:
 
 def tries() -> int:
     """How often its task at work has been started."""
-    if has_server():
-        return int(_of_prefect().task_run.run_count)
-    return _runs[-1].tries if _runs else 1
+    own = _runs[-1].tries if _runs else 1
+    return int(_of_prefect().task_run.run_count) if has_server() else own
 
 
 def log() -> logging.Logger | logging.LoggerAdapter[Any]:

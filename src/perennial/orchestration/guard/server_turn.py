@@ -149,15 +149,16 @@ def turn(pipeline: str, *, wait: bool) -> Iterator[None]:
         watch = stack.enter_context(Watch(runs, _take_turn(stack, runs, wait=wait)))
         try:
             yield
-        except TerminationSignal:
+        except (TerminationSignal, KeyboardInterrupt):
             if watch.verdict is None:
-                record_end(str(runs.id), "Stopped", "SIGTERM: it was cancelled, or its worker was stopped")
+                record_end(str(runs.id), "Stopped", "a signal: it was cancelled, or its worker was stopped")
                 raise
             message, state = watch.verdict
             record_end(str(runs.id), "Stopped", message)
             await_server(this_run.log())
             raise StoppedOnServer(message, state and runs.set_state(state, force=True)) from None
-        except Exception:
+        except Exception as error:
+            record_end(str(runs.id), "Failed", str(error))
             await_server(this_run.log())
             raise
         await_server(this_run.log())

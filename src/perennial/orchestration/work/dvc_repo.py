@@ -19,7 +19,7 @@ from perennial.base.dvc.dvc_program import DvcError
 from perennial.base.errors import ConfigError, Failure
 from perennial.base.processes.programs import STDOUT, Program
 from perennial.orchestration.engine import this_run
-from perennial.orchestration.work.stage_failures import StageFailed
+from perennial.orchestration.work.stage_failures import StageFailed, of_signal
 
 Result = Literal["ran", "restored", "up to date"]
 # Of the steps of a run so far, by name; each task adds its own, which orders the run graph.
@@ -85,10 +85,11 @@ class DvcProcess:
         if text := text.strip():
             self._log(text)
 
-    def end(self) -> None:
-        """End the process with all that it started."""
+    def end(self) -> int:
+        """End the process with all that it started; returns its exit code."""
         os.close(self._requests)
         self._program.stop()
+        return self._program.poll() or 0
 
 
 _process: list[DvcProcess] = []
@@ -123,8 +124,9 @@ def _ask(do: str, stage: str, log: Lines) -> Any:
         end()
         raise
     if reply is None:
-        end()
-        raise StageFailed(stage, 1, "\n".join(lines) or "DVC's process was ended; run this again")
+        code = _process.pop().end()
+        how = of_signal(code) or f"code {code} ended it"
+        raise StageFailed(stage, 1, "\n".join((f"DVC's own process is gone: {how}; run this again", *lines)))
     if failed := reply.get("failure"):
         starts = (n for n, line in enumerate(lines) if line.startswith(f"perennial {stage}: "))
         said = lines[next(starts, len(lines)) :] if failed.get("lines") else []

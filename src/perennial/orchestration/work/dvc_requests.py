@@ -34,6 +34,7 @@ from perennial.base.dvc import dvc_program
 from perennial.base.dvc.dvc_program import DvcError
 from perennial.base.errors import DataError, Failure, InputsChanged, Interrupted, PerennialError
 from perennial.base.processes import process
+from perennial.orchestration.work.stage_failures import of_signal
 
 # What DVC logs of a stage: what became of it, and its command.
 RESULTS = {
@@ -145,9 +146,10 @@ def _failure(name: str, error: Exception, work: Path) -> dict[str, Any]:
         return {"code": 1, "message": message, "kind": kind}
     if (said := work / "failure.json").is_file():
         return dict(json.loads(said.read_bytes()))
-    code, message = int(str(error).rpartition(" ")[2]), f"ERROR: failed to reproduce '{name}': {error}"
-    ended = code if 0 < code < 128 else 1  # of a signal: -N, or 128 + N where the shell waits, as dash does
-    return {"code": ended, "message": message, "kind": failures.of_code(code), "lines": True}
+    code = int(str(error).rpartition(" ")[2])
+    message = of_signal(code) or f"ERROR: failed to reproduce '{name}': {error}"
+    own = code if 0 < code < 128 else 1
+    return {"code": own, "message": message, "kind": failures.of_code(code), "lines": True}
 
 
 def _of_dvc(name: str, error: Exception) -> tuple[Failure, str]:

@@ -27,7 +27,7 @@ from perennial.base.errors import Failure
 from perennial.base.processes import programs
 from perennial.orchestration.engine import this_run
 from perennial.orchestration.work.dvc_repo import stage_environment
-from perennial.orchestration.work.stage_failures import StageFailed
+from perennial.orchestration.work.stage_failures import StageFailed, of_signal
 
 POLL_S = 0.01  # for the end of a fork
 SHORT = ("config", "pin", "report", "runs")
@@ -79,7 +79,8 @@ def call_perennial(
         done = programs.run(command, limit_s=None, env=variables, log=take, grace_s=GRACE_S)
         code = done.code
         kind = Failure(json.loads(failure.read_bytes())["kind"]) if failure.exists() else failures.of_code(code)
-    return Finished(exit_code=max(code, 0) or int(code < 0), output=done.output, log=lines, kind=kind)
+    said = [*filter(None, [of_signal(code)]), *lines]
+    return Finished(exit_code=max(code, 0) or int(code < 0), output=done.output, log=said, kind=kind)
 
 
 def _main(arguments: Sequence[str]) -> None:

@@ -1,9 +1,11 @@
 """How a stage or a command fails, and how a log shows it."""
 
 import logging
+import signal
 
 from perennial.base.errors import ERRORS, Failure
 
+FLOWS = "prefect.flow_runs"
 # Of a failure with a message. Code 1 without any is an error that nothing expects: `failures.of_code`.
 KINDS = {error.exit_code: error.kind for error in ERRORS}
 
@@ -23,24 +25,27 @@ class StageFailed(Exception):
         self.logged = False  # by the flow
 
 
-def _whole_message(record: logging.LogRecord) -> bool:
-    """Log all lines of a failed stage, once; the state of the flow run shows only the first."""
+def of_signal(code: int) -> str:
+    """The message of a process that a signal ended, else empty; `code`: -N, or 128 + N where a shell waited."""
+    number = -code if code < 0 else code - 128
+    if number not in set(signal.Signals):
+        return ""
+    memory = "; if memory ran out, `dmesg` says so" if number == signal.SIGKILL else ""
+    return f"{signal.Signals(number).name} ended it{memory}"
+
+
+def _shown(record: logging.LogRecord) -> bool:
+    """Drop the traceback of a failed stage through Prefect's code; the flow logs its whole message, once."""
     # In a deployed run, Prefect logs the exception of a flow twice: where it is raised, and in its engine.
     failed = record.exc_info[1] if record.exc_info else None
     if isinstance(failed, StageFailed):
-        if failed.logged:
-            return False
-        failed.logged = True
-        record.msg, record.args = failed.message, ()
-    return _without_traceback(record)
-
-
-def _without_traceback(record: logging.LogRecord) -> bool:
-    """Drop the traceback through Prefect's code if a stage failed; other errors keep theirs."""
-    if record.exc_info and isinstance(record.exc_info[1], StageFailed):
         record.exc_info = None
+        if record.name == FLOWS:
+            logged, failed.logged = failed.logged, True
+            record.msg, record.args = failed.message, ()
+            return not logged
     return True
 
 
-logging.getLogger("prefect.flow_runs").addFilter(_whole_message)
-logging.getLogger("prefect.task_runs").addFilter(_without_traceback)
+for each in (FLOWS, "prefect.task_runs"):
+    logging.getLogger(each).addFilter(_shown)
