@@ -15,10 +15,12 @@ from perennial.base.errors import redacted
 from perennial.base.layout import Project
 from perennial.orchestration.engine import this_run
 from perennial.orchestration.work.perennial_command import call_perennial, perennial
+from perennial.orchestration.work.stage_failures import StageFailed
 
 TIMEOUT_S = 60.0
 Alert = Literal["promoted", "rejected", "retraining-started", "approval-wanted", "approval-expired", "drift"]
 _missing: list[str] = []  # of this process
+NOT_PUSHED = "not pushed"  # among the results: why
 CLASSES = 20  # in the artifact; the report has more
 MARKUP = re.compile(r"[\\`*_~\[\]()!#<>&|]")  # of Markdown and HTML
 REASON = 60  # characters of it in the name of a run
@@ -72,11 +74,9 @@ def summarize(results: Mapping[str, str]) -> dict[str, str]:
     if advice:
         facts["advice"] = "\n\n".join("{message}; {remedy}".format(**each) for each in advice)
     for result in ("ran", "restored", "up to date", "refused"):
-        stages = [stage for stage, how in results.items() if how == result and stage != "record"]
-        if stages:
+        if stages := [stage for stage, how in results.items() if how == result and stage != "record"]:
             facts[result] = ", ".join(stages)
-    if "record" in results:
-        facts["record"] = results["record"]
+    facts |= {name: results[name] for name in ("record", NOT_PUSHED) if name in results}
     if sinks and changed:
         facts |= _sent_to_sinks()
     write(markdown(facts, per_class), "retrain", "Summary of the run")
@@ -102,6 +102,8 @@ def _sent_to_sinks() -> dict[str, str]:
 
 def completed(facts: dict[str, str]) -> dict[str, str]:
     """What the flow returns: the facts, on a server with the decision and what git has of it as its message."""
+    if NOT_PUSHED in facts:  # nobody else has what the run made
+        raise StageFailed("record", 1, facts[NOT_PUSHED])
     if not this_run.has_server():
         return facts
     from prefect.states import Completed

@@ -106,11 +106,10 @@ def markdown(seen: Mapping[str, Any], run: Mapping[str, Any] | None) -> str:
     if run is not None:
         named = f"[{cell(run['name'])}](/runs/flow-run/{run['id']}) of {cell(run['deployment'])}"
         lines += [f"Run {named} {run['how']}.", ""]
-    champion = seen["champion"]
-    named = "none yet"
-    if champion:
+    rows = [("champion", "none yet", "")]
+    if champion := seen["champion"]:
         named = f"{champion['version']} of {datetime.fromisoformat(champion['date']):%Y-%m-%d %H:%M} UTC"
-    rows = [("champion", named, "")]
+        rows = [("champion", named, "")]
     for each in seen["rules"]:
         limit, on = each["limit"], each["limit"] not in {None, False}
         shown = f"{each['name']}: {json.dumps(limit)}{': retrain' if each['fires'] else ''}" if on else "none"

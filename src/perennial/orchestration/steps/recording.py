@@ -6,7 +6,7 @@ from typing import Any
 
 from perennial.base.choices import Outcome
 from perennial.orchestration.engine import this_run
-from perennial.orchestration.steps.artifacts import alert
+from perennial.orchestration.steps.artifacts import NOT_PUSHED, alert
 from perennial.orchestration.work.dvc_repo import Results
 from perennial.orchestration.work.perennial_command import perennial
 from perennial.orchestration.work.stage_failures import StageFailed
@@ -58,7 +58,7 @@ def record(results: Results) -> Results:
         alert("rejected", recorded["message"])
     elif outcome == "waiting":
         _ask_for_approval()
-    return results | {"record": outcome}
+    return results | {"record": outcome, **({NOT_PUSHED: recorded["message"]} if outcome == "kept" else {})}
 
 
 def _ask_for_approval() -> None:

@@ -132,6 +132,4 @@ def markdown(asked: Mapping[str, Any]) -> str:
 
 
 def _score(value: object) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else str("-" if value is None else value)
