@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from perennial.base.errors import DataError
+from perennial.base import failures
+from perennial.base.errors import DataError, Failure
 from perennial.model.evaluation import inference
 from perennial.model.export import loading, saved_model
 
@@ -52,10 +53,11 @@ def test_a_full_disk_is_an_error_of_the_system(tmp_path: Path, build, describe) 
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))  # bytes; the variables have more
     try:
-        with pytest.raises(OSError, match=r"export cannot be written: \S*variables\S*; File too large$"):
+        with pytest.raises(OSError, match=r"cannot be written: \S*variables\S*; File too large$") as full:
             exported(tmp_path / "export", model, describe(model))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert failures.kind(full.value) is Failure.DISK  # which a flow tries again
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.float32])

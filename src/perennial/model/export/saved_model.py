@@ -1,5 +1,6 @@
 """The SavedModel: takes raw pixels or encoded images, and runs without this project's code."""
 
+import errno
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -141,7 +142,7 @@ def save(
     try:
         tf.saved_model.save(servable, str(folder), signatures=signatures, options=options)
     except tf.errors.OpError as error:
-        raise OSError(f"{folder} cannot be written: {without_operations(error)}") from error
+        raise OSError(errno.EIO, f"{folder} cannot be written: {without_operations(error)}") from error
     fingerprint = fingerprint_pb2.FingerprintDef.FromString((folder / FINGERPRINT).read_bytes())
     fingerprint.uuid = str(int(files.sha256(folder / GRAPH)[:16], 16))  # TensorFlow's is random
     (folder / FINGERPRINT).write_bytes(fingerprint.SerializeToString(deterministic=True))

@@ -124,8 +124,7 @@ def _ask(do: str, stage: str, log: Lines) -> Any:
         end()
         raise
     if reply is None:
-        code = _process.pop().end()
-        how = of_signal(code) or f"code {code} ended it"
+        how = of_signal(code := _process.pop().end()) or f"code {code} ended it"
         raise StageFailed(stage, 1, "\n".join((f"DVC's own process is gone: {how}; run this again", *lines)))
     if failed := reply.get("failure"):
         starts = (n for n, line in enumerate(lines) if line.startswith(f"perennial {stage}: "))
