@@ -28,8 +28,8 @@ def test_a_plain_worker_completes_a_run_whose_graph_shows_the_order_and_fails_on
         hook = project.folder / ".git" / "hooks" / "pre-receive"
         hook.write_text("#!/bin/sh\necho closed for tonight\nexit 1\n")
         hook.chmod(0o755)
-        changed = (*command, "--set=gate.min_accuracy=0.4")
-        refused = project.run(sys.executable, "-m", "perennial", *changed, **extra)
+        command = (*command, "--set=gate.min_accuracy=0.4")
+        refused = project.run(sys.executable, "-m", "perennial", *command, **extra)
     run, failed = (json.loads(text[text.index("{") :]) for text in (done, refused.stdout))
     assert run["state"] == "Completed"
     assert (failed["state"], refused.returncode) == ("Failed", 1)

@@ -153,9 +153,8 @@ def test_a_dvc_process_that_is_killed_takes_the_stage_with_it_and_the_next_one_s
     folder = write("import os, time; print('killing'); os.kill(os.getsid(0), 9); time.sleep(1000)")
     error = failed()
     assert (error.exit_code, error.kind) == (1, Failure.OUTSIDE)
-    first, *said = error.message.splitlines()
-    assert first.startswith("DVC's own process is gone: SIGKILL ended it")
-    assert said[-1] == "killing"
+    assert error.message.startswith("DVC's own process is gone: SIGKILL ended it")
+    assert error.message.endswith("killing")
     assert not at_work(folder)
     (folder / "stage.py").write_text("")
     assert reproduce("train", print) == "ran"
@@ -205,7 +204,6 @@ FAILURES = {
     "a bug": ("{}['x']", 1, Failure.BUG, UNSAID),
     "a signal": ("import os; os.kill(os.getpid(), 9)", 1, Failure.INTERRUPTED, KILLED),
     "a signal, from a shell": ("raise SystemExit(137)", 1, Failure.INTERRUPTED, KILLED),
-    "a code above those of signals": ("raise SystemExit(255)", 1, Failure.INTERRUPTED, UNSAID),
     "refused": ("raise SystemExit(4)", 4, Failure.REFUSED, UNSAID),
     "printed": (MISTAKEN, 2, Failure.REFUSED, "perennial train: no such key\nanother mistake"),
     "network": (SAYING.format(code=1, kind="network"), 1, Failure.NETWORK, "why"),
