@@ -33,8 +33,8 @@ NO_BODY = "400"  # the code of an answer to a HEAD request
 
 CLOCK_HINT = "set the clock of this machine, which differs too much from the server's, then run this again"
 EXPIRED_HINT = (
-    "get new ones, and set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN, or sign in again to "
-    "AWS_PROFILE; then run this again"
+    "if these credentials have expired, get new ones, and set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and "
+    "AWS_SESSION_TOKEN, or sign in again to AWS_PROFILE; then run this again"
 )
 CREDENTIALS_HINT = (
     "boto3 reads AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE with ~/.aws, or the machine's role"
