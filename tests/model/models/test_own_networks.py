@@ -124,8 +124,9 @@ def test_a_schedule_is_a_function_of_the_step(write: Write) -> None:
     assert [schedules.logged_rate(made)(step) for step in range(4)] == [0.5, 0.375, 0.25, 0.125]
 
 
-def test_a_schedule_without_a_rate_for_each_step_is_refused(write: Write) -> None:
-    write("def own(rate, schedule, steps):\n    return lambda step: rate\n")
+@pytest.mark.parametrize("rates", ["rate", "0 * step - rate", "0 * step + float('nan')"])
+def test_a_schedule_without_a_rate_for_each_step_is_refused(write: Write, rates: str) -> None:
+    write(f"def own(rate, schedule, steps):\n    return lambda step: {rates}\n")
     chosen = TrainConfig(schedule=ScheduleConfig(name="components.own:own"))
     with pytest.raises(ConfigError, match="expected two rates"):
         schedules.build(chosen, examples=8, batch_size=2, steps=4)

@@ -117,11 +117,12 @@ def test_a_column_of_splits_is_used_under_any_name(workspace, header, file) -> N
 
 
 @pytest.mark.parametrize("header", ["is_validation_set", "is_valid", "isTest", "used_for_testing"])
-def test_yes_and_no_mean_splits_by_the_name_of_the_column_and_are_written_out(workspace, header) -> None:
-    make(f"file,label,{header}", "{n}.png,{k},{s}", s="111100")
+@pytest.mark.parametrize("marks", ["10", "YN", "tf"])
+def test_yes_and_no_mean_splits_by_the_name_of_the_column_and_are_written_out(workspace, header, marks) -> None:
+    make(f"file,label,{header}", "{n}.png,{k},{s}", s=4 * marks[0] + 2 * marks[1])
     split = block()["split"]
     assert isinstance(split, dict)
-    assert set(split[header]) == {"0", "1"}
+    assert set(split[header]) == set(marks)
 
 
 ASKED = {

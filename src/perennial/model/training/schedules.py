@@ -83,9 +83,9 @@ def _made(rate: np.float64, schedule: ScheduleConfig, length: int) -> Decay:
             name, f"returned {own_components.described(made)}, expected a function of the step"
         )
     first = own_components.call(name, made, tf.range(2, dtype=tf.float64))
-    if not tf.is_tensor(first) or first.shape != (2,):
+    if not tf.is_tensor(first) or first.shape != (2,) or not bool(tf.reduce_all(first >= 0)):
         raise own_components.refused(
-            name, f"returned a function whose result for the steps [0, 1] is {first}, expected two rates"
+            name, f"returned a function whose result for the steps [0, 1] is {first}, expected two rates from 0"
         )
     own: Decay = made
     return own

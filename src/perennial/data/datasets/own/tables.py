@@ -46,7 +46,7 @@ CHOICE = re.compile(r"(?:is|to)?(?:exclude|ignore|skip|drop|remove|delete|reject
 LABEL = re.compile(r"label|class|category|species|breed|diagnosis|target|choice", re.IGNORECASE)  # in names
 # A value that may be a split, such as `stage1_train` or `hold-out`.
 SPEAKS = re.compile(r"(?<![a-z])(?:train|test|valid|(?:val|dev|eval)\Z|hold.?out|unseen)", re.IGNORECASE)
-YES, NO = {"1", "true", "yes", "1.0"}, {"0", "false", "no", "0.0"}
+YES, NO = {"1", "true", "yes", "1.0", "y", "t"}, {"0", "false", "no", "0.0", "n", "f"}
 
 
 def is_table(name: str) -> bool:
@@ -248,7 +248,7 @@ def may_leave_out(name: str, values: Sequence[str]) -> bool:
     """Whether a column may say which rows to leave out: one of yes and no, such as `exclude` or `use`."""
     marks = {value.casefold() for value in values}
     is_choice = CHOICE.fullmatch(_key(name)) is not None
-    return is_choice and len(marks) > 1 and marks <= YES | NO | {"", "x", "y", "n"}
+    return is_choice and len(marks) > 1 and marks <= YES | NO | {"", "x"}
 
 
 def flag(name: str, values: Sequence[str]) -> dict[str, Split]:
