@@ -39,8 +39,8 @@ LAYERS = (
 # Lines that a layer may have. A layer that needs more makes room first; numbers only fall.
 LINES = {
     "base": 8_937,
-    "data": 12_624,
-    "model": 11_950,
+    "data": 12_619,
+    "model": 11_953,
     "release": 5_336,
     "stages": 1_227,
     "live": 4_264,
@@ -50,7 +50,7 @@ LINES = {
     "reproduce": 2_606,
     "cli": 3_322,
 }
-ALL_LINES = 61_979  # of src, tasks and flows
+ALL_LINES = 61_977  # of src, tasks and flows
 # Layers whose functions are imported by their bare name only if no other module has a function of that name.
 OWN_NAMES = ("model", "stages", "reports", "project", "reproduce", "cli")
 # Names for programs that use the package; nothing here does.

@@ -1,5 +1,6 @@
 """Networks, preprocessings, optimizers and schedules of components: built, checked and named in errors."""
 
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from support import training
 
 from perennial.base import config
 from perennial.base.config import Config
@@ -100,6 +102,15 @@ def test_a_preprocessing_must_return_the_input_of_the_network(write: Write, resu
         ConfigError, match=r"components/own\.py returned .*, expected float32 \(None, 4, 4, 1\)"
     ):
         preprocessing.named("components.own:own").evaluation(tf.zeros((1, 4, 4, 1)), TARGET)
+
+
+def test_a_training_with_dropout_of_keras_resumes_bit_for_bit(write: Write, digits: Path) -> None:
+    write(network())
+    shutil.copytree(digits, Path(), dirs_exist_ok=True)
+    values = {"model.name": "components.own:net", "train.max_steps": 6, "checkpoints.interval_steps": 3}
+    unbroken = training.run(values).steps
+    training.rewind(3)
+    assert training.run(values).steps == unbroken
 
 
 def test_an_optimizer_may_be_a_class_or_a_function(write: Write) -> None:

@@ -112,11 +112,11 @@ def plan(
             chosen.setdefault(into, []).append(("train", indices))
     planned = []
     for split in (split for split in SPLITS if split in chosen):
-        ranges = [
-            (origin, indices[part.start : part.stop])
-            for number, (origin, indices) in enumerate(chosen[split])
-            for part in _even(source.splits[origin], len(indices), "auto" if number else shards)
-        ]
+        ranges: list[tuple[Split, NDArray[np.int64]]] = []
+        for number, (origin, indices) in enumerate(chosen[split]):
+            fitting = int(len(indices) * record_bytes(source.splits[origin]) // SHARD_BYTES)
+            parts = splits.even(len(indices), fitting if number or isinstance(shards, str) else shards)
+            ranges += [(origin, indices[part.start : part.stop]) for part in parts]
         for number, (origin, part_indices) in enumerate(ranges):
             name = f"{dataset}_{split}_{number:05d}-of-{len(ranges):05d}.tfrecord"
             planned.append(PlannedShard(name=name, split=split, source=origin, indices=part_indices))
@@ -170,11 +170,6 @@ def _held_out_groups(
                 f"{len(np.unique(of[labels == label]))} groups of {group!r}, too few to hold one out"
             )
     return held_out
-
-
-def _even(examples: Examples, count: int, shards: int | Literal["auto"]) -> list[range]:
-    fitting = int(count * record_bytes(examples) // SHARD_BYTES)
-    return splits.even(count, fitting if isinstance(shards, str) else shards)
 
 
 def plan_slim(dataset: str, source: Source, *, fraction: float) -> list[PlannedShard]:

@@ -120,8 +120,11 @@ class Trainer:
     @property
     def variables(self) -> dict[str, list[tf.Variable]]:
         """All variables that the next step depends on, by group."""
+        weights = {id(each) for each in self.model.weights}
         return {
             "weights": self.model.weights,
+            # Of Keras' own dropout and noise, which a network of the project may have.
+            "randomness": [each for each in self.model.variables if id(each) not in weights],
             "averages": self.averages.variables,
             "optimizers": [slot for phase in self.phases for slot in phase.optimizer.variables],
         }
