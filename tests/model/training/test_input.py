@@ -84,6 +84,7 @@ def joined(batches: list[Batch]) -> list[list]:
 
 def test_an_epoch_has_every_example_once_in_its_order_with_label_position_and_key(opened) -> None:
     batches = taken(opened(seed=3, offset=1), STEPS + 1, epoch=2)
+    assert {batch.answers for batch in batches} == {()}  # there is no teacher
     assert [len(batch.labels) for batch in batches] == [5, 5, 5, 5, 3, 5]  # the last is short
     images, labels, keys, positions = joined(batches[:STEPS])
     ordinals = [image[0][0][0] for image in images]
@@ -95,7 +96,7 @@ def test_an_epoch_has_every_example_once_in_its_order_with_label_position_and_ke
 
 
 @pytest.mark.fast_rows("none-skips1")
-@pytest.mark.parametrize(("cache", "skips"), [("memory", (1, 4)), ("none", (1, 4))])
+@pytest.mark.parametrize(("cache", "skips"), [("memory", (1, 4)), ("none", (3,))])
 def test_batches_begin_at_any_step(opened, cache: str, skips: Sequence[int]) -> None:
     source = opened(cache=cache)
     unbroken = list(map(shape_and_content, taken(source, STEPS + 2, epoch=1)))
@@ -238,10 +239,10 @@ def test_no_thread_tunes_the_buffers_of_devices(opened) -> None:
 
 
 def test_a_flip_that_alternates_turns_the_last_bit_of_every_key(opened) -> None:
-    source = opened(**{"augmentation.alternating_flip": True})
+    batches = taken(opened(**{"augmentation.alternating_flip": True}), 2 * STEPS)
     bits = []
-    for epoch in (0, 1):
-        images, _, drawn, _ = map(np.array, joined(taken(source, STEPS, epoch)))
+    for epoch in (batches[:STEPS], batches[STEPS:]):
+        images, _, drawn, _ = map(np.array, joined(epoch))
         order = np.argsort(images[:, 0, 0, 0])
         bits.append(drawn[order, 1] & 1)
     assert (bits[0] != bits[1]).all()
@@ -258,15 +259,13 @@ def test_a_sample_has_the_first_images_as_the_model_gets_them(opened) -> None:
 
 @pytest.mark.parametrize("source", ["memory", "records", "photographs"])
 def test_each_image_comes_with_its_own_answers(opened, tmp_path, source) -> None:
-    """Answer n is that to image n, which says n; from any step on, for any part of the devices."""
+    """Answer n is that to image n, which says n; from any step on, for a part of the devices."""
     answers = np.arange(EXAMPLES, dtype=np.float32)[:, None] + [0, 0.25, 0.5]
     options = {"cache": "none" if source == "records" else "auto", "answers": answers}
     if source == "photographs":
         folder = written(tmp_path / "photographs", [4 + number % 3 for number in range(EXAMPLES)])
         options |= {"folder": folder, "same_size": False}
-    for skip, replicas in ((0, range(2)), (3, range(1, 2))):
-        for batch in taken(opened(**options), 7, skip=skip, replicas=replicas, of=2):
-            shown = batch.images[:, 0, 0, 0]
-            numbers = shown if source != "photographs" else np.rint(shown * 128 + 128)  # as lenet takes them
-            np.testing.assert_allclose(batch.answers, np.array(numbers)[:, None] + [0, 0.25, 0.5])
-    assert next(iter(opened().batches(0, 0))).answers == ()
+    for batch in taken(opened(**options), 7, skip=3, replicas=range(1, 2), of=2):
+        shown = batch.images[:, 0, 0, 0]
+        numbers = shown if source != "photographs" else np.rint(shown * 128 + 128)  # as lenet takes them
+        np.testing.assert_allclose(batch.answers, np.array(numbers)[:, None] + [0, 0.25, 0.5])

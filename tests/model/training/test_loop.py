@@ -80,14 +80,6 @@ def test_the_best_weights_become_the_model_where_they_are_kept(here):
     assert documents.read_json(outcome.config.paths.metrics)["model"] == outcome.record["weights_sha256"]
 
 
-def test_the_curves_are_those_of_the_record(here):
-    outcome = run({"train.max_steps": 4, "train.steps_between_evals": 2})
-    curves = outcome.config.paths.curves
-    assert training.table(curves / "validation.csv") == outcome.record["evaluations"]
-    assert training.table(curves / "training.csv") == outcome.steps
-    assert [step["step"] for step in outcome.steps] == [1, 2, 3, 4]
-
-
 class TestWhatIsNoNumber:
     @pytest.mark.slow
     def test_ends_the_process_with_step_tensor_and_last_good_checkpoint(self, here):
@@ -194,6 +186,15 @@ def unbroken(digits, tmp_path_factory):
     return folder
 
 
+def test_the_curves_are_those_of_the_record(unbroken, monkeypatch):
+    monkeypatch.chdir(unbroken)
+    outcome = training.outcome(training.parameters(RICH))
+    curves = outcome.config.paths.curves
+    assert training.table(curves / "validation.csv") == outcome.record["evaluations"]
+    assert training.table(curves / "training.csv") == outcome.steps
+    assert [step["step"] for step in outcome.steps] == [1, 2, 3, 4, 5, 6]
+
+
 @pytest.fixture
 def signals(monkeypatch):
     """Lets a signal end the test's training as it ends a stage; gives a function that forgets it."""
@@ -266,16 +267,18 @@ def test_rows_that_a_power_cut_took_are_no_obstacle(here, signals):
     assert training.table(outcome.config.paths.curves / "training.csv") == outcome.steps
 
 
-def test_a_training_of_another_kind_starts_from_zero_and_keeps_the_old_checkpoints(here, signals, caplog):
-    interrupted(signals, {})
+def test_a_training_of_another_kind_starts_from_zero_and_keeps_the_old_checkpoints(here, unbroken, caplog):
+    shutil.copytree(unbroken, here, dirs_exist_ok=True)
+    training.rewind(3)
     (folder,) = (here / ".work" / "train").iterdir()
     left = contents(here / ".work" / "train")
     with caplog.at_level("INFO"):
-        other = run({"train.seed": 1})
+        other = run({**RICH, "train.seed": 1, "train.max_steps": 2})
     assert "resumed" not in caplog.text
     (why,) = (line for line in caplog.messages if "fingerprint" in line)
+    assert "train.max_steps (6, now 2)" in why
     assert "train.seed (0, now 1)" in why
     assert str(folder.relative_to(here)) in why
-    assert [step["step"] for step in other.steps] == [1, 2, 3]
+    assert [step["step"] for step in other.steps] == [1, 2]
     now = contents(here / ".work" / "train")
     assert {name: now.get(name) for name in left} == left
