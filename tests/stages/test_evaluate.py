@@ -196,10 +196,17 @@ def test_metrics_have_the_keys_that_others_read(evaluated: Path) -> None:
     assert sum(each["examples"] for each in found["per_class"].values()) == found["examples"] == 103
 
 
-def test_equal_evaluations_write_equal_files(evaluated: Path, config: Config) -> None:
+def test_of_several_workers_the_chief_alone_evaluates_and_writes_equal_files(
+    evaluated: Path, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = {path.name: path.read_bytes() for path in (evaluated / "metrics").iterdir()}
     assert len(before) == 8
-    evaluate(config)
+    workers = {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}
+    for index in (1, 0):
+        assert not config.paths.metrics.exists()
+        task = {"cluster": workers, "task": {"type": "worker", "index": index}}
+        monkeypatch.setenv(cluster.VARIABLE, json.dumps(task))
+        evaluate(config)
     assert {path.name: path.read_bytes() for path in Path("metrics").iterdir()} == before
 
 
@@ -244,30 +251,17 @@ def test_classes_that_the_model_leaves_out_are_none_of_the_scores(evaluated, con
     assert {**after, "data": before["data"]} == before
 
 
-def test_of_several_workers_the_chief_alone_evaluates(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    workers = {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}
-    for index, expected in ((1, False), (0, True)):
-        task = {"cluster": workers, "task": {"type": "worker", "index": index}}
-        monkeypatch.setenv(cluster.VARIABLE, json.dumps(task))
-        evaluate(config)
-        assert config.paths.metrics.exists() == expected
-
-
 def test_any_split_is_scored_without_touching_the_pipelines_files(config: Config, world: World) -> None:
     split = "train"
-    printed, _ = score(config, split, model=None, predictions=Path("mine.npz"))
+    printed, table = score(config, split, model=None, predictions=Path("mine.npz"))
     right = world.logits.argmax(axis=1) == world.labels
     assert {"split": split, "examples": SIZES[split]}.items() <= printed.items()
-    assert printed["accuracy"] == pytest.approx(right[: SIZES[split]].mean())
+    assert printed["accuracy"] == pytest.approx(accuracy := right[: SIZES[split]].mean())
     assert predictions.read(Path("mine.npz")).split == split
     assert written() == set()
-
-
-def test_the_table_has_scores_with_intervals_and_a_line_a_class(config: Config, world: World) -> None:
-    _, table = score(config, "test", model=None, predictions=None)
+    # The table has scores with intervals, and a line a class.
     lines = table.splitlines()
-    assert lines[0] == "models/weights on 103 test examples of pets"
-    accuracy = float(np.mean(world.logits.argmax(axis=1) == world.labels))
+    assert lines[0] == "models/weights on 40 train examples of pets"
     assert lines[1].startswith(f"accuracy       {accuracy:.4f}   ")
     assert lines[1].endswith(" (95 %)")
     assert [line.split()[0] for line in lines[-10:]] == list(scoring.CLASSES)

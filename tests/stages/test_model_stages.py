@@ -30,7 +30,7 @@ from perennial.stages.train import train
 from perennial.stages.validate import validate
 
 ROOT = Path(__file__).parents[2]
-SMALL = {"train.epochs": 3, "train.epochs_between_evals": 2, "train.stop_threshold": None}
+SMALL = {"train.stop_threshold": 0.83, "train.steps_between_evals": 10}
 
 
 @pytest.fixture(scope="module")
@@ -61,20 +61,11 @@ def changed(**values: object) -> Config:
     return config.load(Path("params.yaml"))
 
 
-def test_equal_trainings_give_equal_files(run: Config) -> None:
-    before = {path.name: path.read_bytes() for path in run.paths.model.iterdir()}
-    record = run.paths.training.read_bytes()
-    train(run, clean=True)
-    assert {path.name: path.read_bytes() for path in run.paths.model.iterdir()} == before
-    assert run.paths.training.read_bytes() == record
-
-
 def test_training_stops_at_the_threshold(run: Config) -> None:
-    train(changed(train__stop_threshold=0.2, train__epochs=30, train__epochs_between_evals=1))
     record = documents.read_json(run.paths.training)
     assert record["stopped_by"] == "threshold"
-    assert record["evaluations"][-1]["accuracy"] >= 0.2
-    assert all(each["accuracy"] < 0.2 for each in record["evaluations"][:-1])
+    *others, last = [each["accuracy"] for each in record["evaluations"]]
+    assert max(others) < 0.83 <= last
 
 
 def test_training_refuses_a_damaged_shard_before_its_first_step(run: Config) -> None:
@@ -120,24 +111,19 @@ def test_a_record_that_is_not_whole_is_named_and_keeps_the_old_export(run, recor
     assert contents(run.paths.export) == before
 
 
-def test_mirror_images_count_in_the_scores_as_in_the_export(run: Config) -> None:
+def test_the_export_mirrors_images_and_has_the_temperature_and_threshold_of_its_evaluation(run, caplog) -> None:
     plain = predictions.read(run.paths.predictions).probabilities
-    mirrored = changed(export__mirror=True)
-    evaluate(mirrored)
-    export(mirrored)
+    chosen = changed(export__mirror=True, evaluate__calibrate=True, evaluate__max_error=0.2)
+    evaluate(chosen)
+    with caplog.at_level("INFO"):
+        export(chosen)
     top = predictions.read(run.paths.predictions)
-    assert np.abs(top.probabilities - plain).max() > 1e-3
+    # A temperature alone would keep the order of the classes.
+    assert (top.probabilities.argsort(axis=1) != plain.argsort(axis=1)).any()
     (shard,) = manifest.load(run.paths.records).splits["test"].shards
     images = pipeline.encoded(run.paths.records, shard)[1].tolist()
     found = [each.probabilities for each in perennial.load(run.paths.export).predict(images)]
     np.testing.assert_allclose(found, top.probabilities, atol=1e-5)
-
-
-def test_the_export_has_the_temperature_and_threshold_of_its_evaluation(run, caplog) -> None:
-    calibrated = changed(evaluate__calibrate=True, evaluate__max_error=0.2)
-    evaluate(calibrated)
-    with caplog.at_level("INFO"):
-        export(calibrated)
     assert "below 50 a class, only large drifts in traffic are found" in caplog.messages  # 144 images of ten
     found = documents.read_json(run.paths.export / export_layout.DESCRIPTION)["confidence"]
     metrics = documents.read_json(run.paths.metrics)

@@ -1,5 +1,6 @@
 """Several labels an image, from the table to the scores."""
 
+import contextlib
 import re
 import shutil
 from pathlib import Path
@@ -21,8 +22,6 @@ from perennial.stages.gate import gate
 VALUES = {
     **tagged.VALUES, "train.max_steps": 60, "train.batch_size": 50, "train.optimizer": "adam",
     "train.learning_rate": 0.003, "train.steps_between_evals": 20, "checkpoints.interval_steps": 20,
-}  # fmt: skip
-MIXED = {
     "train.positive_weights": "balanced", "train.label_smoothing": 0.1, "train.augmentation.mixup": 0.2,
     "train.augmentation.cutmix": 1.0, "train.averages.decay": 0.9, "train.keep": "best", "train.head.steps": 5,
 }  # fmt: skip
@@ -37,19 +36,28 @@ def tags(tmp_path_factory):
     return training.prepare(folder, VALUES)
 
 
+@pytest.fixture(scope="module")
+def learnt(tags, tmp_path_factory):
+    """A folder in which a training has ended, and its outcome."""
+    folder = shutil.copytree(tags, tmp_path_factory.mktemp("learnt"), dirs_exist_ok=True)
+    with contextlib.chdir(folder):
+        return folder, run(VALUES)
+
+
 @pytest.fixture
-def there(tags, tmp_path, monkeypatch):
-    shutil.copytree(tags, tmp_path, dirs_exist_ok=True)
+def there(learnt, tmp_path, monkeypatch):
+    """A copy of it, which the test works in."""
+    shutil.copytree(learnt[0], tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
+    return learnt[1]
 
 
-@pytest.mark.usefixtures("there")
-def test_labels_are_learnt_scored_and_predicted_from_thresholds_on_and_reported():
-    found = run(VALUES, evaluate)
-    assert [each.keys() for each in found.record["evaluations"]] == [{"epoch", "step", "map", "loss"}] * 3
-    assert found.record["evaluations"][-1]["map"] > 0.9
-    assert 0.8 < found.steps[-1]["train_accuracy"] <= 1
-    _, description = model_folder.load(found.config.paths.model)
+def test_labels_are_learnt_scored_and_predicted_from_thresholds_on_and_reported(there):
+    evaluate(there.config)
+    assert [each.keys() for each in there.record["evaluations"]] == [{"epoch", "step", "map", "loss"}] * 3
+    assert there.record["evaluations"][-1]["map"] > 0.9
+    assert 0.7 < there.steps[-1]["train_accuracy"] < 1  # of mixed images
+    _, description = model_folder.load(there.config.paths.model)
     assert description.task == "multilabel"
     top, scores = (
         predictions.read(Path("metrics/predictions.npz")),
@@ -63,12 +71,12 @@ def test_labels_are_learnt_scored_and_predicted_from_thresholds_on_and_reported(
         "map_macro", "map_micro", "f1_macro", "exact_match", "loss", "calibration_error",
     }  # fmt: skip
     assert Path("metrics/curves/validation.csv").read_text().startswith("epoch,step,map,loss")
-    files.write_bytes(found.config.paths.export / "saved_model.pb", bytes(1000))
-    Champion.of(top, commit="c" * 40, version="v0.0.3").write(found.config.paths.champion)
-    gate(found.config)
+    files.write_bytes(there.config.paths.export / "saved_model.pb", bytes(1000))
+    Champion.of(top, commit="c" * 40, version="v0.0.3").write(there.config.paths.champion)
+    gate(there.config)
     assert documents.read_json(Path("metrics/decision.json"))["candidate"]["map"] == scores["map_macro"]
-    assert facts.collect(found.config).missing == {}
-    report_page.write(found.config)
+    assert facts.collect(there.config).missing == {}
+    report_page.write(there.config)
     shown = text(Path("report.html").read_text(encoding="utf-8"))
     for each in (
         f"test mAP {100 * macro:.2f} %", "Exact match", "(none)", "threshold", "AP", "mAP on validation",
@@ -76,16 +84,11 @@ def test_labels_are_learnt_scored_and_predicted_from_thresholds_on_and_reported(
     ):  # fmt: skip
         assert each in shown, each
     assert "test accuracy" not in shown.lower()
-    assert summary.summary(found.config)["test mAP"] == round(macro, 4)
+    assert summary.summary(there.config)["test mAP"] == round(macro, 4)
 
 
-@pytest.mark.fast_rows("none")  # the others keep images in memory
+@pytest.mark.fast_rows("none")  # the whole training kept images in memory
 @pytest.mark.parametrize("cache", ["memory", "none"])
-@pytest.mark.usefixtures("there")
-def test_a_resumed_training_ends_with_the_same_weights(cache):
-    values = {**VALUES, **MIXED, "train.cache": cache, "train.max_steps": 12, "train.steps_between_evals": 4}
-    values["checkpoints.interval_steps"] = 4
-    whole = run(values)
-    training.rewind(8)
-    resumed = run(values)
-    assert resumed.record == whole.record
+def test_a_resumed_training_ends_with_the_same_weights(there, cache):
+    training.rewind(40)
+    assert run({**VALUES, "train.cache": cache}).record == there.record

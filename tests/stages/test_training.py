@@ -27,10 +27,10 @@ STILL = {**WHOLE, "train.learning_rate": 1e-37}  # too small to change a weight
 
 @pytest.fixture(scope="module")
 def start(digits, tmp_path_factory):
-    """What a training of the digits begins with: weights, and its logits and labels of the training split."""
+    """What a training of the digits begins with: weights, logits and labels of its split, the first step."""
     with contextlib.chdir(shutil.copytree(digits, tmp_path_factory.mktemp("start"), dirs_exist_ok=True)):
-        outcome = run(STILL)
-        return outcome.weights, *answers(outcome, "train")
+        outcome = run({**STILL, "train.weight_decay": 0.5})
+        return outcome.weights, *answers(outcome, "train"), outcome.steps[0]
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def test_xla_changes_no_more_than_rounding(here, exact):
 
 @pytest.mark.slow
 def test_the_loss_smooths_labels_and_balances_classes_over_all_examples(here, start):
-    _, logits, labels = start
+    _, logits, labels, _ = start
     assert len(labels) == EXAMPLES
     outcome = run({**STILL, "train.label_smoothing": 0.2, "train.class_weights": "balanced"})
     losses = cross_entropy(logits, labels, smoothing=0.2)
@@ -102,7 +102,7 @@ def test_the_loss_smooths_labels_and_balances_classes_over_all_examples(here, st
 
 @pytest.mark.slow
 def test_weight_decay_pulls_at_kernels_and_not_at_biases(here, start):
-    before, _, _ = start
+    before, *_ = start
     free = run({"train.weight_decay": 0.0, "train.max_steps": 1}).weights
     decayed = run({"train.weight_decay": 0.5, "train.max_steps": 1}).weights
     for path, pulled in difference(free, decayed).items():
@@ -124,9 +124,8 @@ def test_without_a_weight_decay_the_architectures_own_is_taken(here):
     assert adamw["total_loss"] == adamw["loss"]
 
 
-def test_the_parts_of_the_loss_and_the_accuracy_of_the_batch_are_recorded(here, start):
-    before, logits, labels = start
-    step = run({**STILL, "train.weight_decay": 0.5}).steps[0]
+def test_the_parts_of_the_loss_and_the_accuracy_of_the_batch_are_recorded(start):
+    before, logits, labels, step = start
     squares = sum((values**2).sum() for path, values in before.items() if path.endswith("kernel"))
     assert step["train_accuracy"] == pytest.approx((logits.argmax(axis=1) == labels).mean())
     assert step["loss"] == pytest.approx(cross_entropy(logits, labels).mean(), rel=1e-5)
@@ -136,24 +135,29 @@ def test_the_parts_of_the_loss_and_the_accuracy_of_the_batch_are_recorded(here, 
 
 @pytest.mark.slow
 def test_gradients_are_clipped_to_the_norm(here, start):
-    before, _, _ = start
+    before, *_ = start
     after = run({"train.clip_norm": 0.25, "train.max_steps": 1, "train.precision": "float16"}).weights
     assert norm(difference(after, before)) == pytest.approx(0.1 * 0.25, rel=1e-3)
 
 
-def test_the_model_and_its_scores_are_of_the_averages(here, start):
-    before, _, _ = start
-    outcome = run(
-        {
-            "train.averages.decay": 0.75,
-            "train.averages.dynamic": False,
-            "train.steps_between_evals": 1,
-            "checkpoints.interval_steps": 1,
-        },
-        evaluate,
-    )
-    expected = before
-    for step in (1, 2, 3):
+@pytest.fixture(scope="module")
+def averaged(digits, tmp_path_factory):
+    """A folder with a training of the head, then of all layers, with averages; and what it gives."""
+    folder = shutil.copytree(digits, tmp_path_factory.mktemp("averaged"), dirs_exist_ok=True)
+    values = {
+        "train.averages.decay": 0.75, "train.averages.dynamic": False, "train.steps_between_evals": 2,
+        "checkpoints.interval_steps": 1, "train.head.steps": 2, "train.head.learning_rate": 0.5,
+        "train.max_steps": 4,
+    }  # fmt: skip
+    with contextlib.chdir(folder):
+        return folder, run(values)
+
+
+def test_the_model_and_its_scores_are_of_the_averages(averaged, start, monkeypatch):
+    folder, outcome = averaged
+    monkeypatch.chdir(folder)
+    expected, *_ = start
+    for step in (1, 2, 3, 4):
         raw = outcome.checkpoint(step)
         expected = {path: 0.75 * expected[path] + 0.25 * raw[path] for path in raw}
     for path, average in outcome.weights.items():
@@ -162,12 +166,14 @@ def test_the_model_and_its_scores_are_of_the_averages(here, start):
     assert outcome.record["evaluations"][-1]["loss"] == pytest.approx(cross_entropy(logits, labels).mean())
 
 
-def test_the_head_alone_is_trained_first(here, start):
-    before, _, _ = start
-    outcome = run({"train.head.steps": 2, "train.head.learning_rate": 0.5, "train.max_steps": 4})
-    changed = difference(outcome.checkpoint(2), before)
-    assert {path for path, off in changed.items() if off.any()} == {"logits/kernel", "logits/bias"}
-    assert all(off.any() for off in difference(outcome.weights, outcome.checkpoint(2)).values())
+def test_the_head_alone_is_trained_first(averaged, start, monkeypatch):
+    folder, outcome = averaged
+    monkeypatch.chdir(folder)
+    head, before = outcome.checkpoint(2), start[0]
+    assert {path for path, off in difference(head, before).items() if off.any()} == {
+        "logits/kernel", "logits/bias",
+    }  # fmt: skip
+    assert all(off.any() for off in difference(outcome.checkpoint(4), head).values())
     assert [step["learning_rate"] for step in outcome.steps] == [0.5, 0.5, 0.1, 0.1]
 
 
