@@ -111,7 +111,8 @@ def test_a_part_of_any_file_is_that_part_of_the_whole_image(name, channels, pixe
 def test_equal_bits_come_in_batches_of_any_size_and_order(name, pixels, images):
     content = [KINDS[kind](images(1, *size, 3).numpy()[0]) for kind in ("jpeg", "palette") for size in SIZES]
     way, drawn = pixels(name, (None, None, 3), image_size=24, fast=False), keys(3, 3, tf.range(10))
-    train = tf.function(lambda *given: photographs.for_training(*given, way, NONE), autograph=False)
+    signature = [tf.TensorSpec([None], tf.string), tf.TensorSpec([None, 2], tf.int32)]
+    train = tf.function(lambda *given: photographs.for_training(*given, way, NONE), signature, autograph=False)
     together = train(shown(content), drawn).numpy()
     some = [9, 0, 4]
     chosen = train(shown([content[number] for number in some]), tf.gather(drawn, some)).numpy()
@@ -126,7 +127,9 @@ def test_colors_have_equal_bits_in_batches_of_any_size(fast, compiled, pixels, i
     way = pixels("inception", (None, None, 3), image_size=61, fast=fast)
     assert way.distortion is not None
     change = tf.function(
-        lambda some, drawn: way.distortion.finished(some, drawn, way.target), jit_compile=compiled
+        lambda some, drawn: way.distortion.finished(some, drawn, way.target),
+        [tf.TensorSpec([None, 61, 61, 3]), tf.TensorSpec([None, 2], tf.int32)],
+        jit_compile=compiled,
     )
     together = change(raw, drawn).numpy()
     for first, last in ((0, 1), (3, 6)):

@@ -36,8 +36,8 @@ class Scored(NamedTuple):
     job: Job
 
 
-def write_export(
-    folder: Path,
+def write_assets(
+    assets: Path,
     world: World,
     records: Path,
     labels: tuple[str, ...] = CLASSES,
@@ -48,9 +48,13 @@ def write_export(
         "weights_sha256": world.description.weights_sha256,
         "scored_on": manifest.digest(records),
     }
-    assets = folder.with_name("assets")
     files.write_bytes(assets / "labels.txt", manifest.labels_text(list(labels)).encode())
     files.write_json(assets / "model_card.json", card_content)
+
+
+def write_export(folder: Path, world: World, records: Path) -> None:
+    assets = folder.with_name("assets")
+    write_assets(assets, world, records)
     folder.mkdir()
     saved_model.save(folder, world.model, world.description, tuple(sorted(assets.iterdir())))
 
@@ -111,7 +115,8 @@ def test_another_scaling_is_caught(grey: Scored, tmp_path: Path) -> None:
     ids=["labels", "card"],
 )
 def test_labels_in_another_order_are_caught(grey, tmp_path, changes, message) -> None:
-    write_export(tmp_path / "export", grey.world, grey.job.records, **changes)
+    assets = shutil.copytree(grey.job.export, tmp_path / "export") / "assets"
+    write_assets(assets, grey.world, grey.job.records, **changes)
     with pytest.raises(QualityError, match=message):
         parity.compare(grey.job.model_copy(update={"export": tmp_path / "export"}))
 
