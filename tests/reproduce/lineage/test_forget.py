@@ -45,6 +45,7 @@ from perennial.stages.download import download
 from perennial.stages.validate import validate
 
 __all__ = ["bucket", "proxy", "server"]
+pytestmark = pytest.mark.usefixtures("forked_dvc")
 T = PIL.Image.Transpose
 DAYS = ("2026-11-26", "2026-11-27")
 PHOTO = PIL.Image.fromarray(raw.picture(7, 160)).crop((0, 0, 160, 120))
