@@ -14,6 +14,7 @@ from uuid import uuid4
 # Before TensorFlow: its set-up of logging closes the handlers of others, absl's with pytest's stderr in it.
 import prefect.main  # noqa: F401
 import pytest
+from _pytest.assertion import rewrite
 from support import forks
 from support.parameters import change_params
 from support.s3 import bucket, proxy, server
@@ -28,6 +29,22 @@ __all__ = ["bucket", "proxy", "server"]
 ROOT = Path(__file__).parents[1]
 Load = Callable[..., Config]
 HEAD = pytest.StashKey[str]()  # of this repository, before the tests
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Rewrite the assertions of a share of the tests: the processes that run them would each rewrite all."""
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None or sys.dont_write_bytecode:
+        return
+    state = session.config.stash[rewrite.assertstate_key]
+    files = sorted(file for each in session.config.args for file in Path(each).rglob("test_*.py"))
+    for file in files[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
+        compiled = rewrite.get_cache_dir(file) / f"{file.stem}{rewrite.PYC_TAIL}"
+        if rewrite._read_pyc(file, compiled) is None:
+            compiled.parent.mkdir(exist_ok=True)
+            digest, code = rewrite._rewrite_test(file, session.config)
+            rewrite._write_pyc(state, code, digest, compiled)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from support import forks
 from support.checkout import (
     Beside,
     Checkout,
@@ -111,9 +112,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT": "300",
         "DO_NOT_TRACK": "1",
     }
-    with Beside(
-        ["prefect", "server", "start", "--host", "127.0.0.1", "--port", port], home, environment
-    ) as started:
+    prefect = str(Path(forks.python()).with_name("prefect"))
+    arguments = f"server start --host 127.0.0.1 --port {port}".split()
+    with Beside([prefect, *arguments], home, environment) as started:
         wait_until(lambda: responds(f"{url}/health"))
         if not made:
             copy = tmp_path_factory.mktemp("tables") / new.name

@@ -227,7 +227,7 @@ class Beside:
     """Run a program during the block; then kill it and all that it started."""
 
     def __init__(self, command: list[str], folder: Path, environment: dict[str, str]) -> None:
-        self.log = folder / f"{command[0]}-{command[1]}.log"
+        self.log = folder / f"{Path(command[0]).name}-{command[1]}.log"
         self._command = [str(BIN / command[0]), *command[1:]]
         self._folder, self._environment = folder, environment
         self.start()

@@ -55,16 +55,26 @@ PROGRAM = """\
 case "$1 $2" in
 "-m dvc"|"-m gto.cli"|"-m perennial"|"-m perennial.base.parallel.child"|"-m prefect.engine"|"-m -c"|\\
 "-m perennial.project.tune.training_process"|"-m perennial.project.cross_validation.fold"|\\
-"-m support."*|"-m tasks."*)
+"-m perennial.reports.sinks.sender"|"-m support."*|"-m tasks."*)
     shift; exec {python} -IS {client} {name} "$@";;
 esac
 exec {python} "$@"
 """
 SHORT = '#!/bin/sh\nexec {python} -IS {client} {name} "${{0##*/}}" "$@"\n'
 WORKER = "worker"  # of pytest-xdist, which gives it code; what it starts by `sys.executable` is no fork
-# They import what a stage may need, TensorFlow first.
-STAGES = ("perennial.stages.evaluate", "perennial.stages.export", "perennial.stages.train")
-FLOWS = ("flows.", "perennial.orchestration.", "prefect.", "tasks.")  # modules that run them
+# They import what a stage may need, TensorFlow first, and what all processes that run tests import.
+STAGES = (
+    "perennial.stages.evaluate", "perennial.stages.export", "perennial.stages.train", "boto3",
+    "fastapi.testclient", "keras_hub", "optuna", "prefect_kubernetes.worker", "scipy.stats",
+    "sklearn.linear_model",
+)  # fmt: skip
+# The others import what is slow in programs without TensorFlow: a server of Prefect takes its settings when its
+# services are imported, which are not among these.
+PROGRAMS = (
+    "alembic.command", "docket", "mlflow", "prefect.cli.server", "prefect.server.database",
+    "prefect.server.models", "uvicorn",
+)  # fmt: skip
+FLOWS = ("flows.", "perennial.orchestration.", "prefect", "tasks.")  # modules that run them
 PROCESS = "perennial.base.processes.process"
 PYTHON = sys.executable  # which tests replace
 USED: list[int] = []  # the locks that this process holds as a user
@@ -105,7 +115,7 @@ def end() -> None:
 
 
 def path(*, tensorflow: bool = False) -> str:
-    """A PATH whose `python`, `dvc` and `perennial` are forks."""
+    """A PATH whose `python`, `dvc`, `perennial` and `prefect` are forks."""
     folders = _started(*STAGES if tensorflow else ()), Path(PYTHON).parent
     return os.pathsep.join((*map(str, folders), os.environ["PATH"]))
 
@@ -133,7 +143,8 @@ def _start(folder: Path, modules: Sequence[str]) -> None:
     client, name = folder / "client.py", f"perennial-{folder.name}"
     client.write_text(CLIENT)
     quoted = {"python": shlex.quote(PYTHON), "client": shlex.quote(str(client)), "name": name}
-    for program, text in {"python": PROGRAM, "dvc": SHORT, "perennial": SHORT, WORKER: SHORT}.items():
+    for program in ("python", "dvc", "perennial", "prefect", WORKER):
+        text = PROGRAM if program == "python" else SHORT
         (folder / program).write_text(text.format(**quoted))
         (folder / program).chmod(0o755)
     # An empty HOME: libgit2 looks for the user's settings once. The rest is as in a stage.
@@ -155,7 +166,7 @@ def serve(name: str, program: str, *modules: str) -> None:
     if modules:
         with importlib.import_module("perennial.base.files").stderr_into(Path(program).with_name("log")):
             importlib.import_module("perennial.base.processes.tensorflow").load()
-    for module in (*IMPORTED, *modules):
+    for module in (*IMPORTED, *(modules or PROGRAMS)):
         importlib.import_module(module)
     gc.freeze()
     gc.enable()

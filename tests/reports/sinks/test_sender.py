@@ -15,6 +15,7 @@ from perennial.base import limits
 from perennial.reports.sinks import sender
 
 CLASSES = ("cat", "dog", "owl")
+pytestmark = pytest.mark.usefixtures("forked_dvc")
 NOWHERE = "http://127.0.0.1:1"  # where nothing listens
 
 
