@@ -34,8 +34,7 @@ HEAD = pytest.StashKey[str]()  # of this repository, before the tests
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
     """Rewrite the assertions of a share of the tests: the processes that run them would each rewrite all."""
-    worker = getattr(session.config, "workerinput", None)
-    if worker is None or sys.dont_write_bytecode:
+    if (worker := getattr(session.config, "workerinput", None)) is None or sys.dont_write_bytecode:
         return
     state = session.config.stash[rewrite.assertstate_key]
     files = sorted(file for each in session.config.args for file in Path(each).rglob("test_*.py"))
@@ -63,11 +62,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _require_fast_rows(items: list[pytest.Item]) -> None:
-    """Check that each row that `fast_rows` names is there.
-
-    Raises:
-        UsageError: with those that are not.
-    """
+    """Refuse rows that `fast_rows` names and that are not there."""
     marked = [(item.nodeid.partition("[")[0], item.get_closest_marker("fast_rows")) for item in items]
     named = {f"{test}[{row}]" for test, marker in marked if marker for row in marker.args}
     if missing := named - {item.nodeid for item in items}:

@@ -57,6 +57,7 @@ OWN_NAMES = ("model", "stages", "reports", "project", "reproduce", "cli")
 PUBLIC = ("components.py", "config.py", "datasets.py")
 # Forks of this process, which have all modules already: workers of a pool, a stage's check, a run's commands.
 FORKS = {"base/parallel/process_pool", "model/export/parity_process", "orchestration/work/perennial_command"}
+PUBLIC_FUNCTION = re.compile(r"^(?:async )?def ([^_]\w*)", re.MULTILINE)
 STARTING = re.compile(r"posix_spawn|forkserver\.|\bos\.(fork|spawn|popen|system)")
 # Packages of `orchestration` that a run imports; the others prepare runs, start them and watch them.
 IN_RUNS = ("engine", "guard", "provisioning", "server", "steps", "terminal", "work")
@@ -105,9 +106,7 @@ def imports_of_packages() -> Iterator[tuple[str, str]]:
 def test_a_layer_imports_only_itself_and_those_before_it() -> None:
     place = {layer: number for number, layer in enumerate(LAYERS)}
     layers = {(me.split(".")[0], other.split(".")[0]) for me, other in imports_of_packages()}
-    assert [
-        (me, other) for me, other in layers if me in place and place.get(other, len(LAYERS)) > place[me]
-    ] == []
+    assert [(me, to) for me, to in layers if me in place and place.get(to, len(LAYERS)) > place[me]] == []
 
 
 def test_packages_do_not_import_each_other_in_a_circle() -> None:
@@ -119,9 +118,7 @@ def test_packages_do_not_import_each_other_in_a_circle() -> None:
 
 
 def test_no_layer_grows() -> None:
-    lines = {
-        layer: sum(len(lines_of(file)) for file in python_files(f"src/perennial/{layer}")) for layer in LINES
-    }
+    lines = {each: sum(len(lines_of(file)) for file in python_files(f"src/perennial/{each}")) for each in LINES}
     assert {layer: count for layer, count in lines.items() if count > LINES[layer]} == {}
     assert sum(len(lines_of(file)) for file in python_files("src", "tasks", "flows")) <= ALL_LINES
     assert list(LINES) == list(LAYERS)
@@ -136,9 +133,8 @@ def public_functions() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for file in python_files("src/perennial"):
         module = ".".join(file.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
-        for node in tree(file).body:
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
-                found.setdefault(node.name, set()).add(module)
+        for name in PUBLIC_FUNCTION.findall(file.read_text(encoding="utf-8")):
+            found.setdefault(name, set()).add(module)
     return found
 
 
@@ -146,14 +142,12 @@ def test_a_function_whose_name_others_share_is_called_with_its_module() -> None:
     """`manifest.read(...)` says what is read; `read(...)` does not."""
     modules = public_functions()
     bare = {
-        f"{file.relative_to(ROOT)}: {node.module}.{name.name}"
+        f"{file.relative_to(ROOT)}: {each}"
         for file in python_files("src", "flows", "tasks")
-        for node in ast.walk(tree(file))
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("perennial.")
-        for name in node.names
-        if node.module.split(".")[1] in OWN_NAMES
-        and node.module in modules.get(name.name, ())
-        and len(modules[name.name]) > 1
+        for each in imported(file)
+        if each.startswith(tuple(f"perennial.{layer}." for layer in OWN_NAMES))
+        for module, _, name in [each.rpartition(".")]
+        if module in modules.get(name, ()) and len(modules[name]) > 1
     }
     assert bare == set()
 
@@ -197,26 +191,8 @@ def test_runs_start_all_work_as_commands() -> None:
     """What orders the work imports only errors, files, processes, the parameters and their checks."""
     files = python_files("flows", "tasks", *(f"src/perennial/orchestration/{name}" for name in IN_RUNS))
     uses = {package(module) for file in files for module in imported(file) if module.startswith("perennial.")}
-    base = {
-        f"base.{name}"
-        for name in (
-            "choices",
-            "config",
-            "documents",
-            "dvc",
-            "errors",
-            "failures",
-            "files",
-            "layout",
-            "limits",
-            "logs",
-            "processes",
-            "project",
-            "retries",
-            "stage_state",
-        )
-    }
-    known = {"base", *base}
+    names = "choices config documents dvc errors failures files layout limits logs processes project retries"
+    known = {"base", "base.stage_state", *(f"base.{name}" for name in names.split())}
     assert {use for use in uses if not use.startswith("orchestration")} <= known
 
 

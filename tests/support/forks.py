@@ -68,8 +68,7 @@ STAGES = (
     "fastapi.testclient", "keras_hub", "optuna", "prefect_kubernetes.worker", "scipy.stats",
     "sklearn.linear_model",
 )  # fmt: skip
-# The others import what is slow in programs without TensorFlow: a server of Prefect takes its settings when its
-# services are imported, which are not among these.
+# The others import these; not the services of Prefect's server, which take their settings when imported.
 PROGRAMS = (
     "alembic.command", "docket", "mlflow", "prefect.cli.server", "prefect.server.database",
     "prefect.server.models", "uvicorn",

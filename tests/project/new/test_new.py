@@ -196,14 +196,12 @@ def test_a_signal_leaves_no_project(elsewhere: Path) -> None:
     assert left(elsewhere) == {"photos.tar"}
 
 
+@pytest.mark.usefixtures("forked_dvc")
 def test_dvc_runs_its_stages_and_has_its_store(monkeypatch: pytest.MonkeyPatch) -> None:
     new(Path("shop"))
     source = Path(template.__file__).parents[3]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(source),
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-    }
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PYTHONPATH": str(source), "PATH": path}
     command = [sys.executable, "-m", "dvc", "repro", "-q", "download"]
     subprocess.run(command, cwd="shop", env=environment, check=True)
     assert list(Path("shop/data/raw").iterdir())

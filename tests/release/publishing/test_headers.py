@@ -13,6 +13,7 @@ from perennial.base.storage import s3 as module
 from perennial.model.training.uploader import prepared
 from perennial.release.publishing.publish import publish
 
+pytestmark = pytest.mark.usefixtures("forked_dvc")
 SSE = "x-amz-server-side-encryption"
 KEY = "A" * 42 + "8="  # 32 bytes in base64
 

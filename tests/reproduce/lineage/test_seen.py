@@ -31,6 +31,7 @@ from perennial.stages.convert import convert
 from perennial.stages.download import download
 from perennial.stages.validate import validate
 
+pytestmark = pytest.mark.usefixtures("forked_dvc")
 CACHE = Path(".dvc/cache/files/md5")
 
 
