@@ -18,15 +18,7 @@ from perennial.base.errors import (
 if TYPE_CHECKING:
     from perennial.model.inference.classifier import Classifier
 
-__all__ = [
-    "ConfigError",
-    "DataError",
-    "InputsChanged",
-    "Interrupted",
-    "PerennialError",
-    "QualityError",
-    "load",
-]
+__all__ = ["ConfigError", "DataError", "InputsChanged", "Interrupted", "PerennialError", "QualityError", "load"]
 
 
 def load(path: "str | os.PathLike[str]") -> "Classifier":

@@ -132,10 +132,7 @@ def test_help_imports_no_command(workspace):
 
 @pytest.mark.parametrize(
     ("typed", "told"),
-    [
-        ("downlaod", "(?s).*Did you mean.*"),
-        ("convert", ".*convert: params.yaml: train.batch_size .*\n"),
-    ],
+    [("downlaod", "(?s).*Did you mean.*"), ("convert", ".*convert: params.yaml: train.batch_size .*\n")],
 )
 def test_after_an_invalid_command_or_parameter_nothing_is_written(workspace, typed, told):
     edit(Path("params.yaml"), "batch_size: 64", "batch_size: 0")

@@ -13,6 +13,7 @@ FACTOR = "PERENNIAL_TIMEOUT_FACTOR"
 
 # Git. A question to a server precedes each transfer, so a server that is silent is noticed early.
 ANSWER_S = 120.0  # for the list of a server's references: a small answer, after the sign-in
+LOOK_S = 10.0  # the same, and for all answers of Prefect, where a command shows what it knows without them
 TRANSFER_S = 4 * 3600.0  # a fetch, which may be the first one of a large repository
 PUSH_S = 1800.0  # a few small files, but a server may run checks of its own before it answers
 CHECKOUT_S = 3600.0  # a worktree, whose filters (such as Git LFS) may download

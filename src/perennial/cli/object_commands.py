@@ -35,7 +35,6 @@ def _add(
             f"URL must not hold a user, password or token, since git keeps it; got {shown(url)}; "
             "boto3 and DVC read them from the environment"
         )
-    given = url
     # DVC would write a path relative to .dvc, which the checkout of a run has elsewhere.
     if not is_bucket(url) and "://" not in url:
         url = os.path.abspath(os.path.expanduser(url))  # noqa: PTH100, PTH111 - `..` is no part of it
@@ -62,8 +61,8 @@ def _add(
     except DvcError as error:
         files.write_bytes(file, before)  # DVC empties it before it finds what it cannot write
         raise PerennialError(f"{error}; no remote was added") from error
-    text = f"{name}: {given}, verified{'; it is the default' if default else ''}; commit .dvc/config"
-    output({"name": name, "url": given, "default": default, "verify": True}, text)
+    text = f"{name}: {url}, not asked yet{'; the default' if default else ''}; commit .dvc/config"
+    output({"name": name, "url": url, "default": default, "verify": True}, text)
 
 
 @command(app, "audit")

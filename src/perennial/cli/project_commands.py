@@ -27,6 +27,7 @@ from perennial.cli.option_types import PARAMS, ParamsOption, argument, switch, t
 from perennial.cli.stage_commands import tie_to_checkout
 
 if TYPE_CHECKING:
+    from perennial.project.start.candidates import Named
     from perennial.project.start.start import Started
     from perennial.project.start.survey import Survey
     from perennial.project.upgrade.upgrade import Upgraded
@@ -35,20 +36,41 @@ app = typer.Typer(rich_markup_mode=None)
 FOLDS, SMALL = 5, 500  # folds by default; images, below which `start` recommends a cross-validation
 
 
+def _table_path(named: str) -> str:
+    """A path to a table, which a shell completes, as an absolute one; a name in the folder as it is."""
+    return str(Path(named).absolute()) if os.sep in named and Path(named).exists() else named
+
+
+# Of `start` and `new`: how a table of labels is read.
+TABLE = typed("Table of labels in the folder; see dataset.table.", parser=_table_path, metavar="FILE")
+FILE_COLUMN = typed("Its column of files; a number if it has no header.", metavar="C")
+LABEL_COLUMN = typed("Its column of labels; once for each of 0 and 1.", metavar="C")
+SPLIT_COLUMN = typed('Its column of splits; "" for none.', metavar="C")
+SEPARATOR = typed("What separates several labels in a cell.", metavar="TEXT")
+TASK = typed("Whether images have one label each, or several.")
+
+
 @command(app, "new")
-def _new(
+def _new(  # noqa: PLR0913 - each option is one
     folder: Path | None = argument("Folder of the new project.", default=None, metavar="[NAME]"),
     *,
     pipeline: str | None = typed("Make pipelines/NAME in this project instead.", metavar="NAME"),
     photos: Path | None = typed("Your images: a folder per class or a table, or an archive.", metavar="FOLDER"),
     data: str | None = typed("digits, mnist, cifar10 or flowers. [default: digits]", metavar="NAME"),
+    table: str | None = TABLE,
+    file_column: str | None = FILE_COLUMN,
+    label_column: list[str] | None = LABEL_COLUMN,
+    split_column: str | None = SPLIT_COLUMN,
+    separator: str | None = SEPARATOR,
+    task: Task | None = TASK,
 ) -> None:
     from perennial.project.new import new
 
     if (folder is None) == (pipeline is None):
         raise ConfigError("name the folder of a new project, or with --pipeline a pipeline of this one")
-    made = new.new(folder, photos=photos, data=data) if folder else None
-    made = made or new.add(str(pipeline), photos=photos, data=data)
+    named = _named(photos, table, file_column, label_column, split_column, separator, task)
+    made = new.new(folder, photos=photos, data=data, named=named) if folder else None
+    made = made or new.add(str(pipeline), photos=photos, data=data, named=named)
     following = list(new.next_commands(made))
     document = {
         "folder": str(made.folder), "origin": made.origin, "committed": made.committed,
@@ -60,47 +82,42 @@ def _new(
     output(document, [*lines, done, f"next: {' && '.join(following)}"])
 
 
-def _table(named: str) -> str:
-    """A path to a table, which a shell completes, as an absolute one; a name in the folder as it is."""
-    return str(Path(named).absolute()) if os.sep in named and Path(named).exists() else named
-
-
 @command(app, "start")
 def _start(  # noqa: PLR0913 - each option is one
     folder: Path = argument("Folder with one folder per class, or an archive of one.", metavar="FOLDER"),
     params: ParamsOption = PARAMS,
     *,
-    table: str | None = typed(
-        "Table of labels in the folder; see dataset.table.", parser=_table, metavar="FILE"
-    ),
-    file_column: str | None = typed("Its column of files; a number if it has no header.", metavar="C"),
-    label_column: list[str] | None = typed("Its column of labels; once for each of 0 and 1.", metavar="C"),
-    split_column: str | None = typed('Its column of splits; "" for none.', metavar="C"),
-    separator: str | None = typed("What separates several labels in a cell.", metavar="TEXT"),
-    task: Task | None = typed("Whether images have one label each, or several."),
+    table: str | None = TABLE,
+    file_column: str | None = FILE_COLUMN,
+    label_column: list[str] | None = LABEL_COLUMN,
+    split_column: str | None = SPLIT_COLUMN,
+    separator: str | None = SEPARATOR,
+    task: Task | None = TASK,
     assign: list[str] | None = typed("--set", "Choose this value yourself; repeatable.", metavar="KEY=VALUE"),
     yes: bool = switch("--yes", "Accept the reading of a table without a question."),
     force: bool = switch("--force", "Replace a params.yaml that git does not have; a copy is kept."),
 ) -> None:
     from perennial.project.start import start
-    from perennial.project.start.candidates import Named
 
     values = dict(map(key_and_value, assign or ()))
-    named = Named(
-        table=_below(table, folder), file=file_column, label=label_column or (), split=split_column,
-        separator=separator, task=task,
-    )  # fmt: skip
+    named = _named(folder, table, file_column, label_column, split_column, separator, task)
     accept = _accepted if not yes and not wants_json() and sys.stdin.isatty() else lambda _: True
     done = start.start(folder, params, values, force=force, named=named, confirm=accept)
     output(done.as_json(), _started(done))
 
 
-def _below(table: str | None, folder: Path) -> str | None:
-    """The name below the folder of a table that may be named from here, as a shell completes it."""
-    for path in () if table is None else (folder / table, Path(table)):
-        if path.exists() and path.resolve().is_relative_to(folder.resolve()):
-            return path.resolve().relative_to(folder.resolve()).as_posix()
-    return table
+def _named(
+    folder: Path | None, table: str | None, file: str | None, label: list[str] | None, *others: Any
+) -> "Named":
+    """The table and columns that a person named; a table that is named from here is one of the folder."""
+    from perennial.project.start.candidates import Named
+
+    if folder and table:
+        found = [each.resolve() for each in (folder / table, Path(table)) if each.exists()]
+        below = (each for each in found if each.is_relative_to(folder.resolve()))
+        table = next((each.relative_to(folder.resolve()).as_posix() for each in below), table)
+    split, separator, task = others
+    return Named(table=table, file=file, label=label or (), split=split, separator=separator, task=task)
 
 
 def _accepted(found: "Survey") -> bool:

@@ -141,11 +141,6 @@ def _end_record(
     run_records.end(config.load(params), run, outcome, message, {})
 
 
-def _place(named: str) -> str:
-    """A URL, or a folder as the caller means it: a run works elsewhere."""
-    return named if "://" in named else str(Path(named).absolute())
-
-
 @command(app, "run")
 def _run(
     name: str | None = argument(
@@ -157,9 +152,7 @@ def _run(
     rev: str | None = typed("Branch, tag or commit to run. [default: the default branch]"),
     *,
     push: bool | None = typed("--push/--no-push", "Commit and push. [default: the deployment's]"),
-    publish_to: str | None = typed(
-        "Publish here instead of to publish.url.", parser=_place, metavar="FOLDER|URL"
-    ),
+    publish_to: str | None = typed("Publish here instead of to publish.url.", metavar="FOLDER|URL"),
     reason: str | None = typed("Reason, kept in the record and the commit.", metavar="TEXT"),
     when_busy: Literal["end", "wait"] | None = typed("What to do while another run is active."),
     watch: bool = switch("--watch", "Wait until the run ends, and exit with its code."),
@@ -167,6 +160,8 @@ def _run(
     parameters: dict[str, object] = {
         "rev": rev, "push": push, "publish_to": publish_to, "reason": reason, "when_busy": when_busy,
     }  # fmt: skip
+    if publish_to and "://" not in publish_to:  # a run works elsewhere
+        parameters["publish_to"] = str(Path(publish_to).absolute())
     given = {key: value for key, value in parameters.items() if value is not None}
     if name and "=" in name:
         raise ConfigError(f"{name} is no deployment; each KEY=VALUE needs a --set of its own")

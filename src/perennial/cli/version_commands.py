@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from perennial.base import config
+from perennial.base import config, limits
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, QualityError
 from perennial.base.project.pins import LABELS, SourcePin
@@ -27,7 +27,7 @@ def _versions(params: ParamsOption = PARAMS, *, fetch: FetchOption = True) -> No
     from perennial.release.registry import access, scores
 
     checked = config.load(params)
-    opened = access.open_registry(checked, fetch=fetch)
+    opened = access.open_registry(checked, fetch=fetch, answer_s=limits.LOOK_S)
     registry = access.here(opened).registry
     listed = scores.listing(checked, registry)
     nothing = [f"{registry.artifact} has no version yet; `perennial promote` registers one"]

@@ -9,17 +9,7 @@ from contextlib import suppress
 
 import pytest
 from data.downloads import client
-from data.downloads.fault_server import (
-    CONTENT,
-    OTHER,
-    chunked,
-    cut,
-    gated,
-    hang,
-    honest,
-    part,
-    status,
-)
+from data.downloads.fault_server import CONTENT, OTHER, chunked, cut, gated, hang, honest, part, status
 
 from perennial.data.downloads.fetch import Unavailable
 from perennial.data.downloads.spec import FileSpec, TransferLimits

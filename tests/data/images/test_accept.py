@@ -203,8 +203,7 @@ def test_tensorflow_sees_the_pixels_of_a_png_as_pillow_does(name):
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["PNG with alpha", "PNG of 16 bits a colour", "PNG of 16 bits of grey", "PNG with a palette", "BMP"],
+    "name", ["PNG with alpha", "PNG of 16 bits a colour", "PNG of 16 bits of grey", "PNG with a palette", "BMP"]
 )
 def test_a_converted_image_has_the_pixels_that_tensorflow_sees_in_the_original(name):
     content = CONVERTED[name]

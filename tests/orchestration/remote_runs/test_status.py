@@ -1,6 +1,7 @@
 """What `perennial status` says of a server, from the answers of one."""
 
 import json
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from support.git import git
 from support.small_servers import Answering, served
 
-from perennial.base import config
+from perennial.base import config, limits
 from perennial.orchestration.remote_runs import status
 
 NOW = datetime.now(UTC)
@@ -56,6 +57,8 @@ def url(answers: dict[str, Any]) -> Iterator[str]:
 
         def do_POST(self) -> None:
             body, found = self.body(), answers.get(self.path)
+            if self.path == answers.get("silent"):
+                time.sleep(2)
             if found is None:
                 types = body["flow_runs"]["state"]["type"]["any_"]
                 found = [each for each in answers["runs"] if each["state"]["type"] in types]
@@ -105,12 +108,18 @@ def test_a_run_that_was_rescheduled_is_not_late(answers: dict[str, Any], url: st
     assert found["problems"] == []
 
 
-def test_a_server_that_does_not_answer_is_a_problem_and_the_rest_is_shown(repository: Path) -> None:
-    environment = {"PREFECT_API_URL": "http://user:hunter2@127.0.0.1:9/api"}
+def test_a_server_that_falls_silent_costs_the_limit_once_and_what_it_said_is_shown(
+    answers: dict[str, Any], url: str, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LOOK_S", 1.0)
+    answers["silent"] = "/api/work_pools/cpu/workers/filter"
+    started = time.monotonic()
+    environment = {"PREFECT_API_URL": url.replace("//", "//user:hunter2@")}
     found = status.look(config.load(repository / "params.yaml"), environment, fetch=False)
-    assert found["champion"] is None
-    assert "does not answer" in found["problems"][0]
-    assert "hunter2" not in json.dumps(found)
+    assert (time.monotonic() - started < 2.5, "hunter2" in json.dumps(found)) == (True, False)
+    assert [each["name"] for each in found["server"]["deployments"]] == ["retrain/nightly"]
+    (problem,) = (each for each in found["problems"] if "does not answer" in each)
+    assert "workers/filter: no answer in time" in problem
 
 
 def test_a_deployment_of_no_pool_needs_no_worker(answers: dict[str, Any], url: str, repository: Path) -> None:

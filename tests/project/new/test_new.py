@@ -161,10 +161,13 @@ def test_a_table_leaves_no_project_if_its_columns_are_a_choice_or_a_row_is_wrong
         files.write_bytes(Path(f"my photos/{number}.png"), raw.encoded(raw.picture(number, 60)))
     rows = "".join(f"{number}.png,{'cd'[number % 2]},{'xyz'[number % 3]}\n" for number in range(9))
     files.write_bytes(Path("my photos/l.csv"), f"file,kind,day\n{rows}{wrong}".encode())
-    with pytest.raises(DataError) as refused:
-        new(Path("shop"), photos=Path("my photos"))
-    assert ("run `perennial start` with these options" in str(refused.value)) == (not wrong)
+    call = ["new", "shop", "--photos", "my photos"]
+    refused = CliRunner().invoke(app, call)
+    assert (refused.exit_code, "--label-column day" in refused.stderr) == (3, True)
     assert left(elsewhere) == set()
+    named = ["--table", "my photos/l.csv", "--file-column", "file", "--label-column", "kind"]
+    done = CliRunner().invoke(app, [*call, *named, "--split-column", ""])
+    assert (done.exit_code, left(elsewhere)) == ((3, set()) if wrong else (0, {"shop"}))
 
 
 @pytest.mark.parametrize(

@@ -126,10 +126,6 @@ def run(
 
     limit_s: None if whoever started this process ends it.
     most: stop the program after so many bytes of output, with code 0.
-
-    Raises:
-        Missing: there is no such program.
-        TimedOut: it did not end in time.
     """
     content = stdin.encode(errors="surrogateescape") if isinstance(stdin, str) else stdin
     errors = STDOUT if merged else subprocess.PIPE

@@ -32,7 +32,6 @@ COMMAND = ("git", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"
 FORMATS = {"GIT_DEFAULT_HASH": "sha1", "GIT_DEFAULT_REF_FORMAT": "files"}
 LIMITS_S = {
     **dict.fromkeys(("clone", "fetch", "submodule"), limits.TRANSFER_S),
-    "ls-remote": limits.ANSWER_S,
     "push": limits.PUSH_S,
     "worktree": limits.CHECKOUT_S,
 }
@@ -59,6 +58,7 @@ class Repository:
     folder: Path
     identity: Mapping[str, str] = field(default_factory=dict)  # and other variables of the environment
     lock: int | None = None  # descriptor of a lock that is held until git is gone, if this process is killed
+    answer_s: float = limits.ANSWER_S  # for the list of a remote's references
 
     def run(self, *arguments: str, stdin: str | None = None, **variables: str) -> str:
         """Run a git command and return its stripped output."""
@@ -246,13 +246,14 @@ class Repository:
     ) -> programs.Finished:
         """Run git; it gets SIGTERM at its limit, or if this process is interrupted, and removes its locks."""
         name = arguments[0]
+        limit_s = self.answer_s if name == "ls-remote" else LIMITS_S.get(name, limits.LOCAL_S)
         environment = {**_environment(), **variables}
         if name in REMOTE:
             environment |= self._ssh(environment)
         try:
             return programs.run(
-                [*COMMAND, *arguments], limit_s=LIMITS_S.get(name, limits.LOCAL_S), cwd=self.folder,
-                env=environment, stdin=stdin or b"", most=most, lock=self.lock, guarded=name in REMOTE,
+                [*COMMAND, *arguments], limit_s=limit_s, cwd=self.folder, env=environment,
+                stdin=stdin or b"", most=most, lock=self.lock, guarded=name in REMOTE,
             )  # fmt: skip
         except programs.TimedOut as error:
             remedy = f"; look at the network, at ssh and at git's credential helper, or set {limits.FACTOR}=2"

@@ -175,11 +175,7 @@ class Classifier:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def outputs(self, images: Sequence[ImageSource]) -> list[Probabilities | BadImage]:
-        """Compute probabilities [classes] of each image, in order, in this thread; thread-safe.
-
-        Raises:
-            QualityError: the probabilities are not finite.
-        """
+        """Compute probabilities [classes] of each image, in order, in this thread; thread-safe."""
         outputs = self._batch(images, Event())
         for each in outputs:
             if not isinstance(each, BadImage):
@@ -216,20 +212,12 @@ class Classifier:
         return self.classes[index], round(float(distances[index]), 6)
 
     def encoded(self, image: ImageSource) -> bytes:
-        """Read an image as the model gets it: PNG or JPEG, as a record would hold it.
-
-        Raises:
-            Refused: with the reason.
-        """
+        """Read an image as the model gets it: PNG or JPEG, as a record would hold it."""
         read = image.read(self._budget, self._transparency)
         return image_inputs.limited(read, self._budget, self._max_side)
 
     def statistics(self, images: Sequence[bytes]) -> Statistics:
-        """Measure images as `encoded` reads them, in this thread, for comparison with the reference.
-
-        Raises:
-            Refused: an image does not decode, or the model takes images of another size.
-        """
+        """Measure images as `encoded` reads them, in this thread, for comparison with the reference."""
         with self._budget.reserve(sum(map(self._pixels, images))):
             try:
                 found = self._model.statistics(_tensor(images))

@@ -40,9 +40,6 @@ class Architecture:
         """Build the model with new weights, for images [height, width, channels].
 
         Equal calls give equal layer names and variable paths, in one process and across processes.
-
-        Raises:
-            ConfigError: the images are too small, or an option is for another architecture.
         """
         (height, width, _), known = image, network_facts(options.name)
         if min(height, width) < known.least_size:

@@ -40,9 +40,6 @@ def answers(export: Path, records: Path, data: Manifest, label_map: pipeline.Lab
     Its export answers undistorted images, through its own preprocessing, however the training distorts them.
     A training computes them once, and reads them from its run `folder` when it resumes. For a class that the
     teacher does not know, the label takes the place of its answer.
-
-    Raises:
-        ConfigError: it is of another task, or does not take these images.
     """
     file, classes = folder / FILE, label_map.classes(data)
     with suppress(OSError, ValueError, EOFError):  # not there, or damaged

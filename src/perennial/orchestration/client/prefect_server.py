@@ -4,6 +4,7 @@ It does not import Prefect, which takes seconds; a flow runs with the Prefect ve
 """
 
 import logging
+import math
 import os
 import re
 import time
@@ -27,10 +28,9 @@ MAJOR = "3"  # version of Prefect
 class PrefectServer:
     """The API of a Prefect server; requests are retried if the network or the server fails."""
 
-    def __init__(
-        self, client: httpx.Client, pauses: Sequence[float] = retries.PREFECT_PAUSES_S, *, csrf: bool = True
-    ) -> None:
+    def __init__(self, client: httpx.Client, pauses: Sequence[float], *, csrf: bool, total_s: float) -> None:
         self.client, self.pauses, self._csrf = client, pauses, csrf
+        self._end = time.monotonic() + limits.scaled(total_s)
         self._name = str(uuid.uuid4())  # of this client, which its CSRF token is for
         self._reached = False
 
@@ -131,7 +131,8 @@ class PrefectServer:
         return answer
 
     def _ask(self, method: str, path: str, body: object, limit_s: float | None = None) -> httpx.Response:
-        limit = httpx.USE_CLIENT_DEFAULT if limit_s is None else httpx.Timeout(limit_s)
+        left_s = max(self._end - time.monotonic(), 0.01)
+        limit = min(filter(None, (limit_s, self.client.timeout.read, left_s)))
         answer = self.client.request(method, path, json=body, timeout=limit)
         if answer.has_redirect_location:
             raise responses.redirected(answer, path, self.url)
@@ -139,9 +140,11 @@ class PrefectServer:
 
 
 def connect(
-    environment: Mapping[str, str] = os.environ, pauses: Sequence[float] = retries.PREFECT_PAUSES_S
+    environment: Mapping[str, str] = os.environ,
+    pauses: Sequence[float] = retries.PREFECT_PAUSES_S,
+    total_s: float = math.inf,
 ) -> PrefectServer:
-    """Connect to the server of Prefect's settings."""
+    """Connect to the server of Prefect's settings; `total_s`: for all its answers."""
     found = settings.read(environment)
     if not found.url:
         raise responses.NoServer
@@ -152,7 +155,7 @@ def connect(
         )
     except (ImportError, ValueError, httpx.InvalidURL) as error:
         raise responses.unusable_proxy(error, found.url) from error
-    return PrefectServer(client, pauses, csrf=found.csrf)
+    return PrefectServer(client, pauses, csrf=found.csrf, total_s=total_s)
 
 
 def said(state: Mapping[str, Any]) -> str | None:

@@ -47,11 +47,15 @@ def has_server() -> bool:
     return settings.read().url is not None
 
 
-def require_valid_settings() -> None:
-    """End this process with exit code 2 and one line if Prefect's import, or its client, would fail."""
+def require_valid_settings(*, server: bool = False) -> None:
+    """Exit with 2 and one line if Prefect's import or client would fail, or a needed `server` is not set."""
     try:
         if has_server():
             _require_valid_for_prefect()
+        elif server:
+            from perennial.orchestration.client.responses import NoServer
+
+            raise NoServer
     except ConfigError as error:
         sys.stderr.write(f"{error}; nothing was started\n")
         raise SystemExit(error.exit_code) from None
@@ -64,6 +68,8 @@ def _require_valid_for_prefect() -> None:
 
     with connect():  # it sends nothing
         pass
+    if "prefect" not in sys.modules:  # else a worker runs this flow
+        sys.stderr.write("importing Prefect, which takes some seconds\n")
     try:
         with files.stderr_into(Path(os.devnull)):  # its plugins print the same error
             importlib.import_module("prefect.settings").get_current_settings()

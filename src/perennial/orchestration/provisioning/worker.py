@@ -114,6 +114,8 @@ def _server(pools: Sequence[str]) -> str:
     """The address of the server; the workers wait for one that does not answer."""
     try:
         with connect(pauses=()) as server, suppress(ServerAway):
+            of = f"{', '.join(pools)} for {redacted(server.url)}"
+            log.info("starting Prefect's workers of pool %s, which takes some seconds", of)
             require_usable(server, pools)
             for each in problems(server, len(pools)):
                 log.warning("%s", each)

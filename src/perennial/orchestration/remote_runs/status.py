@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from perennial.base import limits
 from perennial.base.config import Config
 from perennial.base.errors import PerennialError, printable, redacted
 from perennial.model.evaluation.results import scored_text
@@ -28,7 +29,7 @@ def look(config: Config, environment: Mapping[str, str], *, fetch: bool) -> dict
     """The JSON document of `perennial status --json`; `problems` holds one sentence per open problem."""
     # `fetch`: from the git remote first. Without PREFECT_API_URL in Prefect's settings, no server is asked.
     now = datetime.now(UTC)
-    opened = access.open_registry(config, fetch=fetch)
+    opened = access.open_registry(config, fetch=fetch, answer_s=limits.LOOK_S)
     registry = access.here(opened).registry
     local = owner_of_checkout(Path.cwd(), config.record.artifact, environment)
     server = _server(environment, local, now) if settings.read(environment).url else None
@@ -119,19 +120,17 @@ def _server(environment: Mapping[str, str], local: LocalOwner, now: datetime) ->
     """The project's deployments and their workers, or the reason why the server does not answer."""
     # `others`: the projects that other deployments there belong to; `obstacles`: why no worker takes runs.
     state: dict[str, Any] = {"deployments": [], "workers": [], "others": [], "obstacles": [], "error": None}
-    with connect(environment, pauses=()) as server:
+    deployments: list[dict[str, Any]] = state["deployments"]
+    with connect(environment, pauses=(), total_s=limits.LOOK_S) as server:
         try:
             found = list(listed(server))
             own = [each for each in found if local.owns(deployment_owner(each))]
-            deployments = [_deployment(server, each, now) for each in own]
+            state["others"] = sorted({str(deployment_owner(each)) for each in found if each not in own})
+            deployments.extend(_deployment(server, each, now) for each in own)
+            state["workers"] = list(_workers(server, {each["pool"] for each in deployments}))
             busy = {(each["pool"], each["queue"]) for each in deployments if each["active"] or each["at_work"]}
             obstacles = [text for place in sorted(busy, key=str) for text in hindrances(server, *place)]
-            state |= {
-                "deployments": deployments,
-                "workers": list(_workers(server, {each["pool"] for each in deployments})),
-                "others": sorted({str(deployment_owner(each)) for each in found if each not in own}),
-                "obstacles": list(dict.fromkeys(obstacles)),
-            }
+            state["obstacles"] = list(dict.fromkeys(obstacles))
         except PerennialError as error:
             state["error"] = str(error)
     return {"url": redacted(server.url), **state}

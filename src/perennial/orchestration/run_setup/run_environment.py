@@ -151,6 +151,7 @@ def become(module: str, arguments: Sequence[str] = (), *, at_top: bool = False) 
             f"{project.folder} is no project: it has no {PARAMS} with {FLOWS}/ beside it or above it; "
             "`perennial new NAME` makes one"
         )
+    log.info("starting %s in the environment of this project, which takes some seconds", module)
     python = python_for(home(), project.root, lambda line: log.info("%s", line))
     link(project.root, python)
     os.chdir(project.root if at_top else project.folder)

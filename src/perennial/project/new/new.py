@@ -30,7 +30,9 @@ from perennial.data.sources import weights
 from perennial.data.validation.drift import Baseline
 from perennial.project.new.template import origin, readme, template, write_all, write_base
 from perennial.project.start import start
+from perennial.project.start.candidates import Named
 from perennial.project.start.start import Started
+from perennial.project.start.survey import NOTHING
 
 log = logging.getLogger(__name__)
 # The data sets that can be had without an account, and the presets that suit them.
@@ -55,13 +57,13 @@ class Made:
     origin: str | None = None  # of the perennial whose wheel a new project has
 
 
-def new(folder: Path, *, photos: Path | None = None, data: str | None = None) -> Made:
+def new(folder: Path, *, photos: Path | None = None, data: str | None = None, named: Named = NOTHING) -> Made:
     """Make a project in a new or empty folder, which may be an empty git repository.
 
-    photos: a folder or archive with a folder per class, which stays where it is. data: one of `DATA`.
+    photos: a folder or archive of images, which stays where it is; `named`: its table. data: one of `DATA`.
     """
     target = folder.absolute()
-    require_choice(photos, data)
+    require_choice(photos, data, named)
     _require_usable(target)
     source = None if photos is None else photos.absolute()
     if source is not None and source.resolve() in target.resolve().parents:
@@ -75,15 +77,15 @@ def new(folder: Path, *, photos: Path | None = None, data: str | None = None) ->
         stages = with_model(content[STAGES].decode(), model).encode()
         write_all(made, {**content, STAGES: stages, "README.md": readme(target.name)})
         write_base(made, content)
-        started = set_up_pipeline(made, target, source, data, model)
+        started = set_up_pipeline(made, target, source, data, model, named=named)
         there = next(each for each in (target, *target.parents) if each.is_dir())
         larger = not (target / ".git").exists() and Repository(there).ask("rev-parse", "--git-dir") is not None
         move_into_place(made, target)
     return Made(folder=folder, committed=not larger and _commit(target), started=started, origin=origin())
 
 
-def add(name: str, *, photos: Path | None = None, data: str | None = None) -> Made:
-    """Make the folder of a further pipeline of the project here; photos, data: as for a new project."""
+def add(name: str, *, photos: Path | None = None, data: str | None = None, named: Named = NOTHING) -> Made:
+    """Make the folder of a further pipeline of the project here; the options are as for a new project."""
     project = Project.find()
     target = project.root / PIPELINES / name
     if not (project.root / FLOWS).is_dir():
@@ -94,7 +96,7 @@ def add(name: str, *, photos: Path | None = None, data: str | None = None) -> Ma
         )
     if target.exists():
         raise ConfigError(f"{target} exists; nothing was made; choose another name")
-    require_choice(photos, data)
+    require_choice(photos, data, named)
     source, shared = None if photos is None else photos.absolute(), template()
     target.parent.mkdir(exist_ok=True)
     with beside(target) as made:
@@ -104,7 +106,7 @@ def add(name: str, *, photos: Path | None = None, data: str | None = None) -> Ma
         # The project's own .gitignore may name them already.
         if Repository(made).ask("check-ignore", "--quiet", str(made / ".work" / "file")) is None:
             files.write_bytes(made / ".gitignore", "".join(f"{each}\n" for each in IGNORED).encode())
-        started = set_up_pipeline(made, target, source, data)
+        started = set_up_pipeline(made, target, source, data, named=named)
         move_into_place(made, target)
     return Made(folder=target, committed=False, started=started)
 
@@ -127,7 +129,7 @@ def _model(project: str) -> str:
 
 
 def set_up_pipeline(
-    made: Path, target: Path, photos: Path | None, data: str | None, model: str | None = None
+    made: Path, target: Path, photos: Path | None, data: str | None, model: str | None = None, *, named: Named
 ) -> Started | None:
     """Write the pins and the parameters of a new pipeline in `made`, which becomes `target`."""
     with chdir(made):  # the paths of parameters are relative to it
@@ -136,7 +138,7 @@ def set_up_pipeline(
         pins[Paths().baseline] = Baseline(dataset=None, statistics=None).model_dump()
         for file, nothing in pins.items():
             files.write_json(file, nothing)
-        started = _choose(photos, data, {"record.artifact": model} if model else {})
+        started = _choose(photos, data, {"record.artifact": model} if model else {}, named)
         weights.pin(config.load(Path(PARAMS)))
     if started is None or started.weights_missing is None:
         return started
@@ -145,8 +147,10 @@ def set_up_pipeline(
     return replace(started, weights_missing=said.replace("run this again", again))
 
 
-def require_choice(photos: Path | None, data: str | None) -> None:
+def require_choice(photos: Path | None, data: str | None, named: Named) -> None:
     """Check the photographs or the data set that a new pipeline is for."""
+    if photos is None and named != NOTHING:
+        raise ConfigError("the options of a table of labels need --photos; nothing was made")
     if photos is not None and data is not None:
         raise ConfigError("--photos and --data exclude each other; leave one out")
     if data is not None and data not in DATA:
@@ -186,18 +190,11 @@ def beside(target: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _choose(photos: Path | None, data: str | None, values: Mapping[str, Any]) -> Started | None:
+def _choose(photos: Path | None, data: str | None, values: Mapping[str, Any], named: Named) -> Started | None:
     """Write the parameters for photographs or a data set; the defaults are those of `digits`."""
     file = Path(PARAMS)
     if photos is not None:
-        try:
-            return start.start(photos, file, values, force=True)
-        except DataError as error:
-            unfit = "none fits all images and rows", "It was read with"  # other columns do not help
-            if "--table" not in str(error) or any(each in str(error) for each in unfit):
-                raise
-            remedy = "make the project without --photos, and run `perennial start` with these options in it"
-            raise DataError(f"{str(error).removesuffix('.')}; {remedy}") from error
+        return start.start(photos, file, values, force=True, named=named)
     text, preset = file.read_text(encoding="utf-8"), DATA[data or "digits"]
     text = apply_preset(text, preset).text if preset else text
     values = {**values, **({"dataset.name": data} if data else {})}

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from perennial.base import limits
 from perennial.base.config import Config
 from perennial.base.errors import ConfigError, PerennialError, redacted
 from perennial.base.project.git import CHECKOUT, GitError, GitTimedOut, Repository, repository
@@ -52,10 +53,12 @@ class OpenRegistry:
         return None
 
 
-def open_registry(config: Config, *, fetch: bool = True, whole: bool = False) -> OpenRegistry:
-    """Open the registry after a fetch from its remote; `whole`: with all of git's history and all tags."""
+def open_registry(
+    config: Config, *, fetch: bool = True, whole: bool = False, answer_s: float = limits.ANSWER_S
+) -> OpenRegistry:
+    """Open the registry after a fetch from a remote that answers in `answer_s`; `whole`: history and tags."""
     options = config.record
-    git = repository(Path(), options.git_name, options.git_email)
+    git = replace(repository(Path(), options.git_name, options.git_email), answer_s=answer_s)
     remote = options.remote if options.remote and git.has_remote(options.remote) else None
     unreachable = None
     if fetch and remote is None and (wrong := misnamed(config)):

@@ -18,7 +18,7 @@ from perennial.model.evaluation.results import ClassMetrics, OfOneLabel, Scored,
 from perennial.release.registry import run_records
 from perennial.release.registry.access import open_registry
 
-FACTS = ("revision", "changes", "lock", "data", "decision")  # of a record, that are printed
+FACTS = ("revision", "changes", "lock", "data")  # of a record, that are printed
 SHORT = 8  # characters of a run's name that are shown at least
 LEAST = 8  # characters that are left of a text which is cut
 # What `recorded` says, in the words of the glossary.
@@ -184,7 +184,9 @@ def lines(found: Sequence[Row], width: int) -> Iterator[str]:
 
 def record_lines(record: Mapping[str, Any], row: Row) -> Iterator[str]:
     """The facts of a record for a terminal."""
-    found = {key: record.get(key) for key in ("run", "started", "ended", *FACTS)} | {"result": row.outcome}
+    found = {key: record.get(key) for key in ("run", "started", "ended", *FACTS)}
+    found |= {f"{score_name([row])}, 95 %": None if row.score is None else score(row.score, row.low, row.high)}
+    found |= {"result": row.outcome}
     found |= {f"stage {each['stage']}": f"{each['started']} to {each['ended']}" for each in record["stages"]}
     return (f"{name:<20} {value}" for name, value in found.items() if value is not None)
 
