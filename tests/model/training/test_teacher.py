@@ -19,6 +19,7 @@ from perennial.model.training import losses, teacher
 from perennial.model.training.teacher import CERTAIN
 
 TAUGHT = {"train.teacher": "champion", "train.teacher_focus": 1.0}
+LEARNS = {"train.optimizer": "adam", "train.learning_rate": 0.003}
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,7 @@ def school(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Records of the digits, and a teacher that learned them for 60 steps."""
     folder = shutil.copytree(digits, tmp_path_factory.mktemp("school"), dirs_exist_ok=True)
     with contextlib.chdir(folder):
-        taught = run({"train.max_steps": 60})
+        taught = run({**LEARNS, "train.max_steps": 60})
         teach(taught.config.paths.model)
         shutil.move(taught.config.paths.model, "first")
         shutil.rmtree(".work")
@@ -71,7 +72,7 @@ def test_a_pupil_answers_as_its_teacher_does(pupil: Path) -> None:
     changed = description.model_copy(update={"weights_sha256": model_folder.weights_sha256(network)})
     model_folder.save(pupil / "biased", network, changed)
     teach(pupil / "biased")
-    values = {**TAUGHT, "train.teacher_weight": 1.0, "train.max_steps": 60}
+    values = {**TAUGHT, **LEARNS, "train.teacher_weight": 1.0, "train.max_steps": 90}
     taught = run(values)
     free, _ = model_folder.load(taught.config.paths.model)
     records = taught.config.paths.records
@@ -82,7 +83,7 @@ def test_a_pupil_answers_as_its_teacher_does(pupil: Path) -> None:
     ])  # fmt: skip
     chosen = np.argmax(free(description.pixels.evaluation(images)), axis=1)
     says = answers(taught).argmax(axis=1)
-    assert (says == 0).mean() > 0.3  # 10 % of the digits are
+    assert 0.3 < (says == 0).mean() < 0.9  # 10 % of the digits are
     assert (chosen == says).mean() > 0.8
 
 
