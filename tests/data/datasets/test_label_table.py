@@ -445,6 +445,9 @@ def test_a_table_takes_no_memory_out_of_proportion(monkeypatch, name, text):
          r"1 groups in two splits: .*line 4: 'images/3.png' of 'ann' is for train, .*line 2 for test"),
         ("1.png,cat,train,ann\n2.png,dog,train,\n3.png,cat,test,\n1.png,cat,train,bob\n",
          "1 images in two groups: .*line 5: 'images/1.png'"),
+        ("1.png,cat,train,ann\n2.png,dog,train,\n", r"images have no row .* in 'split', 1 groups in 'owner'\)"),
+        ("1.png,cat,test,nan\n2.png,dog,train,\n3.png,cat,train,N/A\n",
+         r"2 groups that may be a word for none; .*line 2: 'nan', labels\.csv line 4: 'N/A'"),
     ],
 )  # fmt: skip
 def test_images_of_a_group_must_be_in_one_split(read, rows, message):

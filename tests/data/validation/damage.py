@@ -15,12 +15,10 @@ SHARD = "train.tfrecord"
 
 
 def content(folder: Path) -> bytes:
-    """The training shard."""
     return (folder / SHARD).read_bytes()
 
 
 def offset(folder: Path, number: int) -> int:
-    """Where a training record begins."""
     return offsets_in(content(folder))[number]
 
 

@@ -16,7 +16,6 @@ def config(severity="warn", **changes):
 
 
 def problem(code="data_crc", severity="error", **changes):
-    """A problem as in validation.json."""
     place = {"file": "train.tfrecord", "record": 3, "offset": 99}
     return {"code": code, "severity": severity, **place, "message": "it is wrong", **changes}
 

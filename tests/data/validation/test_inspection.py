@@ -66,7 +66,6 @@ def inspect(tmp_path):
 
 
 def summary(parts):
-    """The sum of several parts."""
     statistics = parts[0].statistics
     for part in parts[1:]:
         statistics.add(part.statistics)

@@ -209,7 +209,6 @@ def _is_wrong(
 
 
 def _of_cell(table: Table, cell: str, place: str, wrong: Wrong) -> list[str]:
-    """The labels of a cell."""
     try:
         labels = [class_name(each) for each in of_cell(cell, table.separator)]
     except ValueError as error:
@@ -261,6 +260,9 @@ def _note_wrong(found: Mapping[str, Labelled], wrong: Wrong) -> None:
         ]
     first: dict[str, Labelled] = {}
     for name, each in found.items():
+        if each.group.casefold() in UNLABELLED:
+            kind = "groups that may be a word for none; empty these cells, or rename the group"
+            wrong[kind].append(f"{each.place}: {each.group!r}")
         if each.group and (other := first.setdefault(each.group, each)).split != each.split:
             what = (
                 f"{each.place}: {name!r} of {each.group!r} is for {each.split}, {other.place} for {other.split}"

@@ -293,7 +293,6 @@ def _loose(tree: Tree) -> list[str]:
 
 
 def _folders(tree: Tree) -> set[str]:
-    """Return the names of the top-level folders."""
     return {name.partition("/")[0] for name, member in tree.items() if "/" in name or member.folder}
 
 

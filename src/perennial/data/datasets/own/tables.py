@@ -186,7 +186,9 @@ class Table:
         names = [repr(self.columns[number]) for number in self.label]
         labels = f"labels in {listed(names, 3)}" if names else "labels from the class folders"
         split = "" if self.split is None else f", splits in {self.columns[self.split]!r}"
-        return f"{self.name!r} (files in {self.columns[self.file]!r}, {labels}{split})"
+        found = {"" if self.group is None else row[self.group].strip() for _, row in self.rows} - {""}
+        groups = f", {len(found)} groups in {self.columns[self.group or 0]!r}" if found else ""
+        return f"{self.name!r} (files in {self.columns[self.file]!r}, {labels}{split}{groups})"
 
     def split_of(self, row: Sequence[str]) -> Split | None:
         """The split that a row says; none if the value is no word for one."""

@@ -169,7 +169,6 @@ def text_of(labels: Iterable[Label]) -> str:
 
 
 def _cells(line: str, where: object, number: int) -> list[str]:
-    """The cells of a line."""
     try:
         cells = next(csv.reader([line], strict=True), [])
         return [ESCAPE.sub(_character, cell.strip()) for cell in cells]
@@ -254,7 +253,6 @@ def join(source: Source, tar: Path) -> Source:
 
 
 def _labels(row: Label, task: Task) -> list[str]:
-    """The labels that a row gives."""
     try:
         found = [row.class_] if task == "multiclass" else row.labels
     except ValueError as error:

@@ -109,7 +109,6 @@ def _labels(file: Path, spans: framing.Spans, texts: Texts, task: Task) -> list[
 
 
 def _label_values(features: Any, task: Task) -> list[int]:
-    """Return the labels of a record."""
     key, values = _values(features, "int64_list", LABEL_KEYS)
     if task == "multiclass" and len(values) != 1:
         several = "; for several labels an image, set dataset.task to multilabel"
