@@ -75,18 +75,15 @@ class Holder:
         return self.file.read_text()
 
     def waits(self) -> "Holder":
-        """Returns once it waits."""
         wait_until(lambda: "waiting for" in self.said or self.process.poll() is not None)
         assert not self.file.exists()
         return self
 
     def end(self) -> int:
-        """Let it end; its exit code."""
         self.end_file.touch()
         return self.process.wait(LIMIT_S)
 
     def kill(self, number: int = signal.SIGKILL) -> int:
-        """Send it a signal; its exit code."""
         self.process.send_signal(number)
         return self.process.wait(LIMIT_S)
 

@@ -37,7 +37,6 @@ def silent_port() -> Iterator[int]:
 
 
 def program(folder: Path, name: str, text: str) -> Path:
-    """A program in a folder."""
     file = folder / name
     file.write_text(text)
     file.chmod(0o755)
@@ -70,7 +69,6 @@ class Closed(Answering):
     """A server that asks for a password."""
 
     def do_GET(self) -> None:
-        """Refuse."""
         self.send_response(401)
         self.send_header("WWW-Authenticate", 'Basic realm="git"')
         self.end_headers()

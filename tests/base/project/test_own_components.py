@@ -64,6 +64,7 @@ def test_names_of_all_kinds_are_found_without_importing(root: Path, name: str) -
     [
         ("components.netz:tiny", "model.name: .*components/netz.py, which does not exist.*nets:tiny"),
         ("components.nets:Small", "model.name: components/nets.py does not define Small; did you mean small"),
+        ("components.nets:part", "components/nets.py does not define part; it has LARGE, TINY, small"),
         ("components.broken:a", r"model.name: components/broken.py:2: SyntaxError: .*never closed"),
     ],
 )

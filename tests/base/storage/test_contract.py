@@ -12,7 +12,6 @@ CONTENT = random.Random(0).randbytes(3 << 20)
 
 @pytest.fixture(params=["folder", "s3"])
 def store(request, tmp_path):
-    """An empty store."""
     if request.param == "folder":
         return open_store(str(tmp_path / "store"))
     return open_store(f"{request.getfixturevalue('bucket').url}/some/prefix")

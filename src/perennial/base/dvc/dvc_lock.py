@@ -170,7 +170,6 @@ def _entry(content: Mapping[str, Any]) -> LockedStage:
 
 
 def _by_key(params: Mapping[str, Any]) -> dict[tuple[str, str], object]:
-    """Parameters by file and full key."""
     return {
         (file, key): value
         for file, values in params.items()

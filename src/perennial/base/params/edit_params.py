@@ -140,7 +140,6 @@ def _cut_in_flow(pairs: list[tuple[Node, Node]], pair: tuple[Node, Node]) -> tup
 
 
 def _comments(lines: list[str], end: int) -> list[str]:
-    """The comments directly above a line."""
     start = end
     while start and lines[start - 1].lstrip().startswith("#"):
         start -= 1
@@ -329,7 +328,6 @@ def _leaves(file: Path) -> Iterator[tuple[Key, str]]:
 
 
 def _section(values: dict[str, Any], path: Key) -> dict[str, Any]:
-    """The section that holds a key."""
     for key in path[:-1]:
         values = values[key]
     return values

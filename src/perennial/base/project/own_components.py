@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -116,8 +117,10 @@ def _require_attribute(component: Component, key: str) -> None:
     known = set(_defined(body))
     if component.attribute in known or known & {"*", "__getattr__"}:
         return
-    near = difflib.get_close_matches(component.attribute, known, n=1)
-    meant = f"did you mean {near[0]}?" if near else f"it has {listed(sorted(known), SHOWN) or 'no names'}"
+    own = [each for each in body if not isinstance(each, ast.Import | ast.ImportFrom)]
+    names = sorted({name for each in own for name in islice(_defined([each]), 1)})  # without those inside
+    near = difflib.get_close_matches(component.attribute, names, n=1)
+    meant = f"did you mean {near[0]}?" if near else f"it has {listed(names, SHOWN) or 'no names'}"
     raise ConfigError(f"{key}: {component.file} does not define {component.attribute}; {meant}")
 
 
