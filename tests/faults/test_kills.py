@@ -71,7 +71,6 @@ class Trainings:
             )
 
     def start(self, *options):
-        """Starts one; returns its process."""
         self._server.stdin.write(" ".join(options).encode() + b"\n")
         return int(self._server.stdout.readline())
 
@@ -79,7 +78,6 @@ class Trainings:
         return bool(select.select([self._server.stdout], [], [], 0)[0])
 
     def code(self):
-        """Waits for its end."""
         return int(self._server.stdout.readline())
 
     def close(self):

@@ -50,7 +50,6 @@ class World:
     meaningful: bool = True  # whether a person could read it without a question
 
     def write(self, folder: Path, image: Callable[[int], bytes]) -> None:
-        """Write all of it."""
         write_files(folder, {name: image(number) for number, name in enumerate(self.images)} | self.files)
 
 

@@ -248,7 +248,6 @@ def drawings(pictures):
 
 
 def brightness(records):
-    """The brightest pixel of each image."""
     shards = [records / shard.file for part in manifest.load(records).splits.values() for shard in part.shards]
     encoded = [example.parse(data)[1] for file in shards for data in data_in(file.read_bytes())]
     return [int(decode.array(decode.decoded(each)).max()) for each in encoded]

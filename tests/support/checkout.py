@@ -81,7 +81,6 @@ class Checkout:
         return self.must(forks.python(), "-m", "dvc", *arguments)
 
     def set(self, section: str, **values: object) -> None:
-        """Change parameters of a section."""
         change_params(self.folder / "params.yaml", {f"{section}.{key}": values[key] for key in values})
 
     def restore(self) -> None:

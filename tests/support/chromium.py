@@ -117,7 +117,6 @@ class Page:
         self.call("DOM.setFileInputFiles", nodeId=node, files=[str(file) for file in files])
 
     def press(self, key: str) -> None:
-        """Presses a key and releases it."""
         typed = {"text": "\r" if key == "Enter" else key} if len(key) == 1 or key == "Enter" else {}
         code = CODES.get(key, ord(key[0].upper()))
         for kind, text in (("keyDown", typed), ("keyUp", {})):

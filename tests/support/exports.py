@@ -37,7 +37,6 @@ def list_files(export: Path) -> None:
 
 
 def decide(config: Config, *, promote: bool = True, model: str = "m", data: str = "d") -> None:
-    """Writes the decision on a model."""
     reasons = ["test accuracy 0.98 reaches 0.97" if promote else "test accuracy 0.5 is below 0.97"]
     candidate = {"accuracy": 0.98, "data": data, "examples": 9, "loss": 0.1, "model": model}
     decision = {"promote": promote, "reasons": reasons, "candidate": candidate, "champion": None}

@@ -50,7 +50,6 @@ def leave(config: Config, classes: Sequence[str], *, each: int = 6, right: float
 
 
 def change(file: Path, **values: object) -> None:
-    """Change keys of a JSON file."""
     files.write_json(file, {**documents.read_json(file), **values})
 
 
@@ -99,7 +98,6 @@ def _training(record: Path, curves: Path) -> None:
 
 
 def _scores(config: Config, predictions: Predictions) -> None:
-    """The files of `evaluate` and `gate`."""
     paths, labels, size = config.paths, predictions.labels, len(predictions.classes)
     predicted = predictions.probabilities.argmax(axis=1)
     counts = diagnostics.confusion(labels, predicted, size)

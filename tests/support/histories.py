@@ -74,15 +74,12 @@ class Hand:
         self.write("code.yaml", f'perennial: "{perennial}"\nstages:\n{listed}')
 
     def write(self, name: str, text: str) -> None:
-        """Write a tracked file."""
         (self.folder / name).write_text(text)
 
     def params(self, values: Mapping[str, object]) -> None:
-        """Change parameters."""
         change_params(self.folder / "params.yaml", values)
 
     def commit(self) -> str:
-        """Commit what is there."""
         self.git.run("add", ".")
         self.git.run(*IDENTITY, "commit", "-q", "--allow-empty", "-m", "Change")
         return self.git.run("rev-parse", "HEAD")

@@ -19,7 +19,6 @@ PHOTO = PIL.Image.fromarray(COLOURS)
 
 
 def saved(image: PIL.Image.Image, kind: str, **options: Any) -> bytes:
-    """An image file."""
     stream = io.BytesIO()
     image.copy().save(stream, kind, **options)
     return stream.getvalue()

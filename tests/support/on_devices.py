@@ -73,7 +73,6 @@ class Devices:
         return found if isinstance(found, str) else Trained(*found)
 
     def close(self) -> None:
-        """End the process."""
         self._process.communicate()  # it ends with its input
 
 
@@ -145,7 +144,6 @@ def _flat(arrays: Mapping[str, Any]) -> list[float]:
 
 
 def serve(count: str) -> None:
-    """Answer each line of the input."""
     MODELS["mnist_cnn"] = dataclasses.replace(MODELS["mnist_cnn"], network=network, head=("logits", "aux"))
     for line in sys.stdin:
         values, resume = json.loads(line)

@@ -44,7 +44,6 @@ def picture(seed: int, side: int = 40) -> NDArray[np.uint8]:
 
 
 def encoded(pixels: NDArray[np.uint8], kind: str = "PNG", **options: object) -> bytes:
-    """The pixels as an image file."""
     stream = io.BytesIO()
     PIL.Image.fromarray(pixels).save(stream, kind, **options)
     return stream.getvalue()

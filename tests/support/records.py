@@ -22,7 +22,6 @@ def image(pixels: NDArray[np.uint8]) -> Image:
 
 
 def datum(pixels: NDArray[np.uint8], label: int) -> bytes:
-    """The data of a record."""
     return example.serialize(image(pixels), label)
 
 

@@ -16,13 +16,11 @@ class Answering(BaseHTTPRequestHandler):
     """Answers with JSON, and logs nothing to the output of the tests."""
 
     def answer(self, body: object, status: int = 200) -> None:
-        """Answer a request."""
         self.send_response(status)
         self.end_headers()
         self.wfile.write(json.dumps(body).encode())
 
     def body(self) -> Any:
-        """The JSON of a request."""
         return json.loads(self.rfile.read(int(self.headers["Content-Length"])))
 
     def log_message(self, *_: object) -> None:
@@ -60,7 +58,6 @@ class Hook:
 
 @contextmanager
 def webhook() -> Iterator[Hook]:
-    """A webhook."""
 
     class Handler(Answering):
         def do_POST(self) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 
 def product(shared: int, task: int) -> int:
-    """Product of the two."""
     return shared * task
 
 
@@ -31,7 +30,6 @@ def parent(_shared: object, _task: object) -> int:
 
 
 def refuse(error: type[Exception], task: int) -> None:
-    """Raise an error of that class."""
     raise error(f"task {task} is refused")
 
 

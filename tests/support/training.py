@@ -46,7 +46,6 @@ class Outcome:
     steps: list[dict[str, float]]  # what was written down of each update
 
     def checkpoint(self, step: int, group: str = "weights") -> Weights:
-        """The variables of a checkpoint."""
         (path,) = (each for each in checkpoints.committed(self.folder) if int(each.name[5:14]) == step)
         return checkpoints.read(path, group).group(group)
 

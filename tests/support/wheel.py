@@ -60,6 +60,5 @@ def project(folder: Path, packages: Path) -> Project:
 
 
 def commit(made: Project) -> None:
-    """Commit all that is there."""
     git("add", "-A", folder=made.folder)
     git("commit", "-qm", "Change", "--allow-empty", folder=made.folder)

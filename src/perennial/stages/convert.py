@@ -85,7 +85,6 @@ def convert(config: Config) -> None:
 
 
 def _source(config: Config, scratch: Path) -> Source:
-    """Unpack and read the raw files."""
     options, raw = config.dataset, config.paths.raw
     for path in raw.glob("*"):
         files.require_utf8(path)

@@ -114,7 +114,6 @@ def _metrics(config: Config, description: Description) -> Metrics:
 
 
 def _training(config: Config, description: Description) -> TrainingRecord:
-    """Read the record of the training that made the model."""
     file = config.paths.training
     training = documents.read_checked(file, TrainingRecord, f"`dvc repro train` makes or restores it; {KEPT}")
     if training.weights_sha256 != description.weights_sha256:

@@ -49,7 +49,6 @@ def exported(folder: Path, pixels: object = GREY, world: World | None = None) ->
 
 @pytest.fixture(scope="module")
 def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A SavedModel to convert."""
     return exported(tmp_path_factory.mktemp("formats") / "export")
 
 

@@ -81,7 +81,6 @@ def job_of(folder: Path, channels: int) -> Job:
 
 @pytest.fixture(scope="module")
 def grey(tmp_path_factory: pytest.TempPathFactory) -> Scored:
-    """mnist_cnn."""
     return scored(tmp_path_factory.mktemp("grey"), scoring.world(EXAMPLES))
 
 

@@ -79,6 +79,7 @@ def test_a_sequential_network_is_built_with_equal_names_each_time(write: Write) 
             network(last='logits", activation="softmax'),
             "returns probabilities, .* leave out the activation of 'logits'",
         ),
+        (network(last='logits", trainable=False, activation="relu'), "freezes logits; let train.trainable"),
         (network(last="scores"), "has no layer named logits; name its last layer logits"),
         ("def net(image, classes, options):\n    pass\n", "returned None, expected a keras.Model"),
         ("def net(image):\n    pass\n", "cannot take the 3 arguments that it gets"),

@@ -17,6 +17,9 @@ from support import forks
 
 import perennial
 from perennial.base import choices
+from perennial.base.config.training import ScheduleConfig, TrainConfig
+from perennial.base.errors import ConfigError
+from perennial.base.project import own_components
 from perennial.model.training import optimizers, schedules
 
 Array = NDArray[np.float64]
@@ -266,3 +269,14 @@ def test_replicas_apply_one_sum_of_their_gradients(options, weights, scale, upda
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     assert {"scale": scale, "updates": updates}.items() <= found.items()
     np.testing.assert_allclose(found["copies"], [weights, weights], rtol=1e-6)
+
+
+@pytest.mark.parametrize("schedule", ["fixed", "cosine"])
+def test_an_own_optimizer_must_use_the_rate_that_it_is_given(monkeypatch, schedule: str) -> None:
+    config = TrainConfig(optimizer="components.own:nadam", schedule=ScheduleConfig(name=schedule))
+    rate = schedules.build(config, examples=9, batch_size=3, steps=9)
+    monkeypatch.setattr(own_components, "load", lambda *_: keras.optimizers.Nadam)
+    optimizers.build(config, rate)
+    monkeypatch.setattr(own_components, "load", lambda *_: lambda _: keras.optimizers.Nadam(0.3))
+    with pytest.raises(ConfigError, match=r"own\.py has another learning rate than the one of params\.yaml"):
+        optimizers.build(config, rate)

@@ -24,7 +24,6 @@ def digest(load):
 
 @pytest.fixture
 def package(tmp_path):
-    """A copy of the program."""
     return Path(shutil.copytree(source_code.PACKAGE, tmp_path / "package"))
 
 

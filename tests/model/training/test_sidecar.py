@@ -55,7 +55,6 @@ class Training:
 
     @property
     def kept(self):
-        """Where results are kept."""
         return self.config.paths.work / "watch" / self.folder.name
 
     def change(self, step, change):

@@ -59,7 +59,6 @@ def logs() -> Path:
 
 
 def weights() -> str:
-    """Their digest."""
     return documents.read_json(Path("metrics/training.json"))["weights_sha256"]
 
 

@@ -6,8 +6,10 @@ import pytest
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from perennial.base.config.training import AveragesConfig
-from perennial.model.training.train_step import Averages
+from perennial.base.config.training import AveragesConfig, TrainConfig
+from perennial.model.models import MODELS
+from perennial.model.training.train_step import Averages, Trainer
+from perennial.model.training.triggers import Length
 
 UPDATES = np.random.default_rng(5).normal(size=(20, 3, 2)).astype(np.float32)  # of the kernel
 
@@ -32,7 +34,6 @@ def train(net: keras.Model, averages: Averages) -> None:
 
 
 def kernels(first: NDArray[np.float32]) -> NDArray[np.float64]:
-    """The kernel after each update."""
     return first + np.cumsum(UPDATES.astype(np.float64), axis=0)
 
 
@@ -107,3 +108,13 @@ def test_without_a_decay_nothing_is_kept() -> None:
     with averages.swapped():
         assert weights(net) == own
     assert averages.variables == []
+
+
+def test_normalization_is_synced_also_in_a_network_inside_another() -> None:
+    inside, image = model(), keras.Input([3])
+    net = keras.Model(image, inside(image))
+    Trainer(
+        MODELS["lenet"], lambda: net, None, TrainConfig(batch_norm="synced"), tf.distribute.get_strategy(),
+        length=Length(steps=1, steps_per_epoch=1, limit="steps"), examples=3, class_weights=None,
+    )  # fmt: skip
+    assert inside.layers[-1].synchronized

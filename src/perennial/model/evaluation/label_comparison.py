@@ -93,7 +93,6 @@ def probabilities(candidate: Predictions, champion: Champion) -> NDArray[np.floa
 def _classes(
     candidate: Predictions, champion: Champion, rows: NDArray[np.int64], seed: str
 ) -> tuple[LabelGroup, ...]:
-    """The classes that have examples."""
     labels, ours = candidate.labels[rows], candidate.probabilities[rows]
     theirs = probabilities(candidate, champion)[rows]
     answers = comparison.aligned(champion.predicted, champion.classes, candidate.classes)

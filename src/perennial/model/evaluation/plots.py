@@ -327,7 +327,6 @@ def _draw_accuracy(axes: Axes, validation: Curve, threshold: float | None) -> No
 
 
 def _main(validation: Curve) -> tuple[str, Values]:
-    """The name and values of the main score."""
     return ("mAP", validation["map"]) if "map" in validation else ("Accuracy", validation["accuracy"])
 
 

@@ -58,7 +58,6 @@ def among(entries: NDArray[np.void], others: NDArray[np.void]) -> NDArray[np.boo
 
 
 def _rows(values: NDArray[Any]) -> list[bytes]:
-    """The bytes of each row."""
     count, content = len(values), values.tobytes()
     size = len(content) // max(count, 1)
     return [content[size * row : size * (row + 1)] for row in range(count)]

@@ -242,7 +242,6 @@ def _order(graph: Any) -> None:
 
 
 def _load_onnx(file: Path) -> Predict:
-    """Load a model into ONNX Runtime, on the CPU."""
     runtime = importlib.import_module("onnxruntime")
     session = runtime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     return lambda images: tuple(session.run(None, {IMAGE: images}))

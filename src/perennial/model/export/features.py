@@ -137,7 +137,6 @@ def measure(
 
 
 def _together(measured: Any, records: Path, data: Manifest, most: int) -> Values:
-    """The values of all images, as arrays."""
     part = data.splits["validation"]
     spread = pipeline.spread(pipeline.encoded_images(records, part.shards), part.examples, most)
 

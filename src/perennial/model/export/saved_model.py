@@ -80,7 +80,6 @@ class Servable(tf.Module):  # type: ignore[misc]  # TensorFlow ships no types
         }
 
     def _raw(self, image: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Classify raw pixels of either type."""
         return self._classify(image if image.dtype == tf.uint8 else graphs.raw_pixels(image))
 
     def _classify(self, image: tf.Tensor) -> dict[str, tf.Tensor]:

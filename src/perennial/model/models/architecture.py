@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from perennial.base.config.data import ModelConfig
 from perennial.base.config.fields import is_component, short_name
 from perennial.base.config.networks import network_facts
-from perennial.base.errors import ConfigError
+from perennial.base.errors import ConfigError, listed
 from perennial.base.project import own_components
 
 LOGITS, AUX_LOGITS = "logits", "aux_logits"
@@ -64,7 +64,7 @@ class Architecture:
             model = own_components.call(options.name, self.network, image, classes, own)
             if isinstance(model, keras.Sequential | Functional) and len(model.inputs or ()) == 1:
                 model = _plain(model)
-        if wrong := self._wrong(model, image, classes) or _probabilities(model):
+        if wrong := self._wrong(model, image, classes) or _unfit(model):
             raise own_components.refused(options.name, wrong)
         return model
 
@@ -88,8 +88,11 @@ class Architecture:
         return f"has no layer named {lacking[0]}; name its last layer {LOGITS}" if lacking else None
 
 
-def _probabilities(model: keras.Model) -> str | None:
-    """What is wrong with a model whose answers went through a softmax or sigmoid, which the loss does again."""
+def _unfit(model: keras.Model) -> str | None:
+    """What is wrong with a model that freezes layers, or whose softmax or sigmoid the loss would repeat."""
+    layers = model._flatten_layers(include_self=False)  # noqa: SLF001 - also those of models inside
+    if frozen := [layer.name for layer in layers if layer.weights and not layer.trainable]:
+        return f"freezes {listed(frozen, 3)}; let train.trainable name the layers that are trained instead"
     for layer in [each for each in model.layers if each.name == LOGITS] + model.layers[-1:]:
         if getattr(layer, "activation", None) in PROBABILITIES or isinstance(layer, keras.layers.Softmax):
             return f"returns probabilities, expected logits; leave out the activation of {layer.name!r}"

@@ -235,7 +235,6 @@ def network(plan: Plan, image: Shape, classes: int, options: ModelConfig) -> ker
 
 
 def _stem(builder: Builder, images: keras.KerasTensor) -> list[keras.KerasTensor | None]:
-    """The states before the first cell."""
     plan = builder.plan
     if not plan.imagenet_stem:
         filters = int(plan.num_conv_filters * plan.stem_multiplier)

@@ -91,7 +91,6 @@ class Objective:
         )
 
     def _each(self, logits: tf.Tensor, labels: tf.Tensor, answers: tf.Tensor | tuple[()]) -> tf.Tensor:
-        """The loss of each example, float32 [n]."""
         config, weights = self._config, self._class_weights
         if labels.shape.rank == 2:
             losses = sigmoid_cross_entropy(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from perennial.base.config.fields import is_component, short_name
@@ -74,6 +75,11 @@ def _component(name: str, learning_rate: Any) -> keras.optimizers.Optimizer:
     made = own_components.call(name, function, learning_rate)
     if not isinstance(made, keras.optimizers.Optimizer):
         wrong = f"returned {own_components.described(made)}, expected a Keras optimizer"
+        raise own_components.refused(name, wrong)
+    kept = getattr(made, "inner_optimizer", made)._learning_rate  # noqa: SLF001 - where Keras keeps a schedule
+    is_number = isinstance(learning_rate, float)
+    if float(made.learning_rate) != np.float32(learning_rate) if is_number else kept is not learning_rate:
+        wrong = "has another learning rate than the one of params.yaml, which it was given; let it use that one"
         raise own_components.refused(name, wrong)
     made.name = short_name(name)
     return made

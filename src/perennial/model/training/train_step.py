@@ -69,7 +69,7 @@ class Trainer:
         self.strategy, self.pixels, self._config = strategy, pixels, config
         with strategy.scope():
             self.model = build()
-            for layer in self.model.layers:
+            for layer in self.model._flatten_layers():  # noqa: SLF001 - also those of models inside
                 if isinstance(layer, keras.layers.BatchNormalization):
                     layer.synchronized = config.batch_norm == "synced"
             self.phases = self._phases(architecture, length=length, examples=examples)

@@ -140,7 +140,6 @@ def _append(file: Path, rows: Sequence[Row | Evaluation]) -> None:
 
 
 def _table(kind: type[Row | Evaluation], rows: Sequence[Row | Evaluation]) -> bytes:
-    """CSV with a header."""
     return _lines([[field.name for field in fields(kind)], *map(astuple, rows)])
 
 
